@@ -76,16 +76,10 @@ impl Request {
         }
     }
 
-    fn resource(&self) -> &'static str {
+    fn resource(&self) -> String {
         match self.kind {
-            "Pod" => "pods",
-            "Service" => "services",
-            "PodDisruptionBudget" => "poddisruptionbudgets",
-            "NetworkPolicy" => "networkpolicies",
-            "Secret" => "secrets",
-            "Certificate" => "certificates",
-            "CertificateRequest" => "certificaterequests",
-            other => panic!("{other}: what is its plural?"),
+            "NetworkPolicy" => "networkpolicies".to_owned(),
+            kind => format!("{}s", kind.to_lowercase()),
         }
     }
 
@@ -98,7 +92,7 @@ impl Request {
         };
         let has = |list: &Value, word: &str| list.as_array().unwrap().contains(&json!(word));
         let rules = policy["matchConstraints"]["resourceRules"].as_array().unwrap();
-        if !rules.iter().any(|rule| has(&rule["resources"], resource) && has(&rule["operations"], operation))
+        if !rules.iter().any(|rule| has(&rule["resources"], &resource) && has(&rule["operations"], operation))
         {
             return Vec::new();
         }

@@ -295,6 +295,20 @@ fn assert_certificates(all: &Objects) {
     assert!(rules.contains("certificaterequests"), "{rules}");
 }
 
+/// Variables of the operator, without `SHOAL_`, and what the values of the test below make of them.
+const VARIABLES: [(&str, &str); 10] = [
+    ("MASTER_IMAGE", "m:1"),
+    ("PSERVER_IMAGE", "p:1"),
+    ("JOB_STORE", "etcds://e:2379/jobs"),
+    ("JOB_STORE_SECRET", "etcd"),
+    ("TLS_DEFAULT", "off"),
+    ("CERTIFICATE_LIFE", "1h"),
+    ("AUTHORITY", "ours"),
+    ("ISSUER", "ClusterIssuer/internal"),
+    ("LOG", "debug"),
+    ("ELASTIC_PRIORITY_CLASS", "spare"),
+];
+
 #[test]
 fn every_other_value_reaches_what_it_is_for() {
     let Some(tools) = Tools::find() else { return };
@@ -322,18 +336,7 @@ fn every_other_value_reaches_what_it_is_for() {
             (&container["imagePullPolicy"], &pod["imagePullSecrets"]),
             (&json!("Always"), &json!([{ "name": "pull" }]))
         );
-        for (name, value) in [
-            ("MASTER_IMAGE", "m:1"),
-            ("PSERVER_IMAGE", "p:1"),
-            ("JOB_STORE", "etcds://e:2379/jobs"),
-            ("JOB_STORE_SECRET", "etcd"),
-            ("TLS_DEFAULT", "off"),
-            ("CERTIFICATE_LIFE", "1h"),
-            ("AUTHORITY", "ours"),
-            ("ISSUER", "ClusterIssuer/internal"),
-            ("LOG", "debug"),
-            ("ELASTIC_PRIORITY_CLASS", "spare"),
-        ] {
+        for (name, value) in VARIABLES {
             let variable = json!({ "name": format!("SHOAL_{name}"), "value": value });
             assert!(container["env"].as_array().unwrap().contains(&variable), "{variable}");
         }

@@ -372,11 +372,9 @@ impl World {
                 assert!(self.pods.is_empty(), "the job goes while pods are there");
                 self.is_gone = true;
             }
-            Act::DeleteJob
-            | Act::MakeSurroundings
-            | Act::IssueCertificates
-            | Act::DeleteSurroundings
-            | Act::Event { .. } => {}
+            // What is beside pods this model has not.
+            Act::MakeSurroundings | Act::IssueCertificates | Act::DeleteSurroundings => {}
+            Act::DeleteJob | Act::Event { .. } => {}
         }
     }
 
