@@ -12,6 +12,7 @@ mod edl;
 mod faults;
 mod gang;
 mod job;
+mod losses;
 pub mod scenario;
 mod shoal;
 mod world;

@@ -14,13 +14,13 @@ use std::collections::BinaryHeap;
 const LOSSES: u64 = 0x10_55e5;
 
 /// A number from 0 to below 1.
-fn unit(random: &mut Random) -> f64 {
+pub(super) fn unit(random: &mut Random) -> f64 {
     (random.bits() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub(super) enum Event {
     NodeLost(usize),
     NodeBack(usize),
     Gone(usize),
@@ -36,7 +36,7 @@ enum Event {
 #[derive(Debug)]
 pub(super) struct World<'a> {
     pub(super) scenario: &'a Scenario,
-    policy: Policy,
+    pub(super) policy: Policy,
     pub(super) now: f64,
     pub(super) random: Random,
     pub(super) cluster: Cluster,
@@ -54,9 +54,9 @@ pub(super) struct World<'a> {
     /// Trainers that were taken from jobs.
     taken: u32,
     /// Nodes that were lost at random, when, and for how long; not the order of anything else.
-    losses: Random,
+    pub(super) losses: Random,
     /// Nodes that were lost, and steps that are made again.
-    lost: (u32, f64),
+    pub(super) lost: (u32, f64),
     /// Looks of EDL's rules that came to no rest.
     pub(super) unsettled: u32,
 }
@@ -97,15 +97,6 @@ impl<'a> World<'a> {
         world
     }
 
-    /// When a node of those that are lost at random will be: as long as one lives that is as likely to go in each moment.
-    fn foresee_loss(&mut self, node: usize) {
-        let share = self.scenario.nodes[self.cluster.nodes[node].pool as usize].lost_per_hour;
-        if share > 0.0 {
-            let lives = -libm::log(1.0 - unit(&mut self.losses)) / -libm::log(1.0 - share) * 3600.0;
-            self.at(self.now + lives, Event::NodeLost(node));
-        }
-    }
-
     /// Runs to the end.
     pub(super) fn run(mut self, mut told: impl FnMut(f64)) -> Experiment {
         while let Some(Reverse((micros, _, event))) = self.events.pop() {
@@ -132,7 +123,7 @@ impl<'a> World<'a> {
         self.experiment()
     }
 
-    fn at(&mut self, seconds: f64, event: Event) {
+    pub(super) fn at(&mut self, seconds: f64, event: Event) {
         self.pushed += 1;
         let micros = (seconds.max(self.now) * 1e6).round() as u64;
         self.events.push(Reverse((micros, self.pushed, event)));
@@ -228,7 +219,7 @@ impl<'a> World<'a> {
         self.services.iter().flatten().copied()
     }
 
-    fn pods_of(&mut self, owner: Owner) -> &mut Vec<usize> {
+    pub(super) fn pods_of(&mut self, owner: Owner) -> &mut Vec<usize> {
         match owner {
             Owner::Master(job) => &mut self.jobs[job].masters,
             Owner::Pserver(job) => &mut self.jobs[job].pservers,
@@ -268,45 +259,8 @@ impl<'a> World<'a> {
         }
     }
 
-    fn lose(&mut self, node: usize) {
-        let group = &self.scenario.nodes[self.cluster.nodes[node].pool as usize];
-        if group.lost_per_hour > 0.0 {
-            let away = group.away_seconds.at(unit(&mut self.losses));
-            self.at(self.now + away, Event::NodeBack(node));
-        }
-        self.lost.0 += 1;
-        self.go_back(node);
-        let on_it = (0..self.cluster.pods.len()).filter(|pod| self.cluster.pods[*pod].node == Some(node));
-        let running: Vec<usize> =
-            on_it.filter(|pod| self.cluster.pods[*pod].state == PodState::Running).collect();
-        running.into_iter().for_each(|pod| self.count(pod, -1));
-        for pod in self.cluster.set_lost(node, true) {
-            let owner = self.cluster.pods[pod].owner;
-            self.pods_of(owner).retain(|one| *one != pod);
-        }
-        self.is_changed = true;
-        (0..self.jobs.len()).for_each(|job| self.keep(job));
-    }
-
-    /// Jobs that lose with a node what they cannot go on without make steps again.
-    fn go_back(&mut self, node: usize) {
-        let on_it =
-            self.cluster.pods.iter().filter(|pod| pod.node == Some(node) && pod.state == PodState::Running);
-        let job = |owner: Owner| match (owner, self.policy) {
-            (Owner::Service(_), _) => None,
-            (Owner::Master(job) | Owner::Pserver(job) | Owner::Trainer(job), Policy::Gang) => Some(job),
-            (Owner::Pserver(job), _) if !self.jobs[job].has_copies => Some(job),
-            _ => None,
-        };
-        let mut jobs: Vec<usize> = on_it.filter_map(|pod| job(pod.owner)).collect();
-        jobs.sort_unstable();
-        jobs.dedup();
-        let now = self.now;
-        self.lost.1 += jobs.into_iter().map(|job| self.jobs[job].go_back(now)).sum::<f64>();
-    }
-
     /// One more, or one fewer, of an owner's pods runs.
-    fn count(&mut self, pod: usize, change: i32) {
+    pub(super) fn count(&mut self, pod: usize, change: i32) {
         let (job, part) = match self.cluster.pods[pod].owner {
             Owner::Master(job) => (job, 0),
             Owner::Pserver(job) => (job, 1),
