@@ -174,12 +174,17 @@ async fn finalizers(
     has_ours: bool,
     unseen: &mut Unseen,
 ) -> kube::Result<()> {
-    let jobs: Api<TrainingJob> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
     let mut all = job.metadata.finalizers.clone().unwrap_or_default();
     all.retain(|one| one != FINALIZER);
     all.extend(has_ours.then(|| FINALIZER.to_owned()));
     // Others' finalizers are in the list too: the version says that none has come or gone meanwhile.
     let patch = json!({ "metadata": { "resourceVersion": job.resource_version(), "finalizers": all } });
+    change(fleet, job, patch, unseen).await
+}
+
+/// Changes a job over the version that was looked at.
+async fn change(fleet: &Fleet, job: &TrainingJob, patch: Value, unseen: &mut Unseen) -> kube::Result<()> {
+    let jobs: Api<TrainingJob> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
     match jobs.patch(&job.name_any(), &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
         Ok(written) => {
             unseen.wrote(written);
@@ -246,11 +251,7 @@ async fn set_replicas(
     pservers: Option<u32>,
     unseen: &mut Unseen,
 ) -> kube::Result<()> {
-    let jobs: Api<TrainingJob> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
-    let how = PatchParams::apply(FIELD_MANAGER);
-    let patch = Patch::Merge(replicas_patch(job, trainers, pservers));
-    let written = jobs.patch(&job.name_any(), &how, &patch).await;
-    unless_gone(written.map(|after| unseen.wrote(after)))
+    change(fleet, job, replicas_patch(job, trainers, pservers), unseen).await
 }
 
 /// Over the version that was looked at: a number that somebody has written since is a wish.
@@ -260,7 +261,6 @@ async fn write_planned(
     planned: Option<u32>,
     unseen: &mut Unseen,
 ) -> kube::Result<()> {
-    let jobs: Api<TrainingJob> = Api::namespaced(fleet.client.clone(), &job.namespace().unwrap_or_default());
     let annotation = planned.map(|planned| planned.to_string());
     let mut patch = json!({ "metadata": {
         "uid": job.uid(), "resourceVersion": job.resource_version(),
@@ -269,15 +269,7 @@ async fn write_planned(
     if let Some(planned) = planned {
         patch["spec"] = json!({ "trainer": { "replicas": planned } });
     }
-    match jobs.patch(&job.name_any(), &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
-        Ok(written) => {
-            unseen.wrote(written);
-            Ok(())
-        }
-        // The next reconcile sees what has changed.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(error) => Err(error),
-    }
+    change(fleet, job, patch, unseen).await
 }
 
 /// Over the version that was looked at: numbers that somebody has written since are newer than this wish.

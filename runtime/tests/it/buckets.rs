@@ -77,7 +77,7 @@ fn said(address: &str, credentials: &[(&str, &str)]) -> String {
 }
 
 #[tokio::test]
-#[ignore = "a process of the tests below"]
+#[ignore = "no test by itself: the tests below run it as a process of its own, for its log and variables"]
 async fn the_process_that_looks_into_a_bucket() {
     telemetry::start("test", LogFormat::Text);
     let storage = Storage::open("s3://bucket/checkpoints").await.unwrap();

@@ -4,26 +4,6 @@
 use crate::world::World;
 use serde_json::{Value, json};
 use shoal_test_cluster::Run;
-use shoal_tests::processes::pack_digits;
-
-/// A job over the digits, which lasts long enough to be changed.
-fn digits(world: &World, name: &str, more: Value) -> Value {
-    let data = pack_digits(&world.programs, &world.path("data")).unwrap();
-    let mut spec = json!({
-        "data": [data],
-        "epochs": 4,
-        "seed": 7,
-        "checkpoint": { "place": world.path(&format!("checkpoints-{name}")) },
-        "pserver": { "minReplicas": 1, "maxReplicas": 3, "resources": { "requests": { "cpu": "1", "memory": "1Gi" } } },
-        "trainer": { "minReplicas": 1, "maxReplicas": 4, "replicas": 1, "template": { "spec": { "containers": [{
-            "name": "trainer", "image": "digits:test", "command": ["digits"],
-            "env": [{ "name": "SHOAL_PACE_MILLIS", "value": "60" }],
-            "resources": { "requests": { "cpu": "1" } },
-        }] } } },
-    });
-    more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
-    json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": spec })
-}
 
 /// A plan as the field writes them, but for the group and the job's name.
 fn plan(name: &str, job: &str, what: &str) -> String {
@@ -46,7 +26,7 @@ async fn carried_out(world: &World, name: &str, manifest: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_applied_with_kubectl_is_scaled_by_plans_and_trains_to_the_model_that_shoal_run_gives() {
     let Some(world) = World::start(3, Run::Processes).await else { return };
-    let job = digits(&world, "deepctr", json!({}));
+    let job = world.digits("deepctr", json!({}));
     world.apply(&job);
     world.wait_for_condition("deepctr", "Running").await;
     assert_eq!(world.pods(), ["deepctr-master", "deepctr-pserver-0", "deepctr-trainer-0"]);
@@ -105,7 +85,7 @@ async fn a_job_applied_with_kubectl_is_scaled_by_plans_and_trains_to_the_model_t
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_was_suspended_and_lost_pods_has_the_same_model() {
     let Some(world) = World::start(3, Run::Processes).await else { return };
-    let job = digits(&world, "paused", json!({}));
+    let job = world.digits("paused", json!({}));
     world.apply(&job);
     world.wait_for_condition("paused", "Running").await;
     let is_under_way =
@@ -136,7 +116,7 @@ async fn pservers_that_have_too_much_to_do_become_more() {
     let Some(world) = World::start(1, Run::Processes).await else { return };
     // A thousandth of a processor: whatever a pserver does is too much for it.
     let pserver = json!({ "maxReplicas": 2, "resources": { "requests": { "cpu": "1m", "memory": "1Gi" } } });
-    world.apply(&digits(&world, "loaded", json!({ "epochs": 100, "pserver": pserver })));
+    world.apply(&world.digits("loaded", json!({ "epochs": 100, "pserver": pserver })));
     let has_two = async |world: &World| world.job("loaded")["status"]["pserver"]["ready"] == 2;
     world.wait_for("a second pserver", has_two).await;
     let status = world.job("loaded")["status"].clone();

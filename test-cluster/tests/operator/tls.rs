@@ -7,7 +7,6 @@ use shoal_runtime::host::authority::Authority;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::rpc::tls::{PemSet, Role, Validity};
 use shoal_test_cluster::Run;
-use shoal_tests::processes::pack_digits;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,21 +15,10 @@ const LIFE: &[&str] = &["--certificate-life", "24s"];
 
 /// A job over the digits that lasts for so many epochs.
 pub(crate) fn digits(world: &World, name: &str, epochs: u32, more: Value) -> Value {
-    let data = pack_digits(&world.programs, &world.path("data")).unwrap();
-    let mut spec = json!({
-        "data": [data],
-        "epochs": epochs,
-        "seed": 7,
-        "checkpoint": { "place": world.path(&format!("checkpoints-{name}")), "everySteps": 20 },
-        "pserver": { "minReplicas": 1, "maxReplicas": 3, "resources": { "requests": { "cpu": "1", "memory": "1Gi" } } },
-        "trainer": { "minReplicas": 1, "maxReplicas": 4, "replicas": 1, "template": { "spec": { "containers": [{
-            "name": "trainer", "image": "digits:test", "command": ["digits"],
-            "env": [{ "name": "SHOAL_PACE_MILLIS", "value": "60" }],
-            "resources": { "requests": { "cpu": "1" } },
-        }] } } },
-    });
-    more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
-    json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": spec })
+    let checkpoint = json!({ "place": world.path(&format!("checkpoints-{name}")), "everySteps": 20 });
+    let mut all = json!({ "epochs": epochs, "checkpoint": checkpoint });
+    more.as_object().unwrap().iter().for_each(|(key, value)| all[key] = value.clone());
+    world.digits(name, all)
 }
 
 /// When a certificate of a job was issued.

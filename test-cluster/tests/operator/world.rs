@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use shoal_test_cluster::{ControlPlane, Faults, Kubelet, KubeletSettings, Run, missing};
-use shoal_tests::processes::{Programs, closing, programs};
+use shoal_tests::processes::{Programs, closing, pack_digits, programs};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -262,6 +262,25 @@ impl World {
             "failurePolicy": { "nodeLostSeconds": 3, "imageSeconds": 3 },
             "pserver": { "minReplicas": 1, "maxReplicas": 3, "template": { "spec": { "terminationGracePeriodSeconds": 2 } } },
             "trainer": { "minReplicas": 2, "maxReplicas": 8, "replicas": 2, "template": template },
+        });
+        more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
+        json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": spec })
+    }
+
+    /// A job over the digits whose pods are processes, which lasts long enough to be changed; `more` goes before what is here.
+    pub(crate) fn digits(&self, name: &str, more: Value) -> Value {
+        let data = pack_digits(&self.programs, &self.path("data")).unwrap();
+        let mut spec = json!({
+            "data": [data],
+            "epochs": 4,
+            "seed": 7,
+            "checkpoint": { "place": self.path(&format!("checkpoints-{name}")) },
+            "pserver": { "minReplicas": 1, "maxReplicas": 3, "resources": { "requests": { "cpu": "1", "memory": "1Gi" } } },
+            "trainer": { "minReplicas": 1, "maxReplicas": 4, "replicas": 1, "template": { "spec": { "containers": [{
+                "name": "trainer", "image": "digits:test", "command": ["digits"],
+                "env": [{ "name": "SHOAL_PACE_MILLIS", "value": "60" }],
+                "resources": { "requests": { "cpu": "1" } },
+            }] } } },
         });
         more.as_object().unwrap().iter().for_each(|(key, value)| spec[key] = value.clone());
         json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": spec })
