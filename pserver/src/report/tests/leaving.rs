@@ -92,7 +92,7 @@ async fn who_was_never_used_goes_once_its_master_knows_or_soon_where_it_does_not
             if answers {
                 panic!("{}", report(&shard, &masters, &mut random).await);
             }
-            std::future::pending::<()>().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             left = leave(&shard, due, GRACE) => left.unwrap(),
