@@ -17,7 +17,8 @@ pub enum TlsMode {
     Issued,
     /// Over TLS, by certificates in secrets that are named.
     Given,
-    /// In plaintext. (The word "Plaintext" would be no text in YAML.)
+    /// In plaintext.
+    // Not "Off", which is no text in YAML but a boolean.
     Plaintext,
 }
 

@@ -1,8 +1,9 @@
-//! Other operators, by their leases: jobs of a namespace that has an operator of its own are left to that one, and of two operators of
-//! the whole cluster the later stands by. Two that keep one job undo each other's work for ever. Is told the time and asks nobody.
+//! Other operators, by their leases: jobs of a namespace that has an operator of its own are left to that one. Two that keep one job undo
+//! each other's work for ever. Is told the time and asks nobody.
 //!
-//! A lease says whose jobs its holder keeps by the annotation [`SCOPE`]. Clocks of others may be wrong, so a lease is alive for as long as
-//! it is seen to change.
+//! Who may write a lease in a namespace takes that namespace's jobs from the cluster's operator, and no others: a lease that says that its
+//! holder keeps the whole cluster ([`SCOPE`]) is told of in the log, and nothing is left to it. Clocks of others may be wrong, so a lease is
+//! alive for as long as it is seen to change.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -28,8 +29,6 @@ const ALIVE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Operator {
     keeps_all: bool,
-    /// Since when it leads.
-    since: Option<MicroTime>,
     renewed: (Option<String>, Option<MicroTime>),
     /// When that was seen to change last.
     seen: Instant,
@@ -71,11 +70,16 @@ impl Others {
         let mut all = self.all();
         let before = all.get(&namespace).filter(|before| before.renewed == renewed);
         let seen = before.map_or(now, |before| before.seen);
-        if namespace != self.own && all.get(&namespace).is_none_or(|before| !before.is_alive(now)) {
-            let whose = if keeps_all { "the whole cluster" } else { &namespace };
-            tracing::info!(namespace, "another operator keeps the jobs of {whose}");
+        let is_news = all.get(&namespace).is_none_or(|before| !before.is_alive(now));
+        if namespace != self.own && is_news && keeps_all {
+            tracing::error!(
+                namespace,
+                "a lease says that another operator keeps the whole cluster: if there is one, the two undo each other's work: remove one"
+            );
+        } else if namespace != self.own && is_news {
+            tracing::info!(namespace, "an operator of its own keeps the jobs of this namespace");
         }
-        all.insert(namespace, Operator { keeps_all, since: spec.acquire_time, renewed, seen });
+        all.insert(namespace, Operator { keeps_all, renewed, seen });
     }
 
     /// Nobody has to wait for other operators any more: they are known, or may not be looked at.
@@ -91,15 +95,12 @@ impl Others {
 
     /// Whether the jobs of a namespace are another operator's to keep.
     pub(super) fn keep(&self, namespace: &str) -> bool {
-        let (all, now) = (self.all(), Instant::now());
-        let own = all.get(&self.own).and_then(|own| own.since.clone());
-        // Of two that keep all, the one that leads for longer; one that has not seen its own lease is the newer one.
-        let is_earlier = |at: &str, other: &Operator| match (&own, &other.since) {
-            (Some(own), since) => (since.as_ref(), at) < (Some(own), self.own.as_str()),
-            (None, _) => true,
-        };
-        let mut others = all.iter().filter(|(at, other)| **at != self.own && other.is_alive(now));
-        others.any(|(at, other)| if other.keeps_all { is_earlier(at, other) } else { at == namespace })
+        let is_other = namespace != self.own;
+        is_other
+            && self
+                .all()
+                .get(namespace)
+                .is_some_and(|other| !other.keeps_all && other.is_alive(Instant::now()))
     }
 }
 
@@ -114,10 +115,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn lease(namespace: &str, scope: Option<&str>, acquired: u32, renewed: u32) -> Event<Lease> {
+    fn lease(namespace: &str, scope: Option<&str>, renewed: u32) -> Event<Lease> {
         let at = |second: u32| format!("2026-01-01T00:00:{second:02}.000000Z");
         let annotations = scope.map(|scope| json!({ SCOPE: scope }));
-        let spec = json!({ "holderIdentity": "h", "acquireTime": at(acquired), "renewTime": at(renewed) });
+        let spec = json!({ "holderIdentity": "h", "renewTime": at(renewed) });
         let metadata =
             json!({ "name": "shoal-operator", "namespace": namespace, "annotations": annotations });
         Event::Apply(serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap())
@@ -126,38 +127,31 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_namespace_with_an_operator_of_its_own_is_left_to_it_for_as_long_as_that_lives() {
         let others = Others::of("system");
-        others.note(&lease("system", Some(CLUSTER), 0, 0));
+        others.note(&lease("system", Some(CLUSTER), 0));
         assert!(!others.keep("team") && !others.keep("system"));
         for (renewed, scope) in [(1, None), (20, Some(NAMESPACE))] {
-            others.note(&lease("team", scope, 0, renewed));
+            others.note(&lease("team", scope, renewed));
             assert!(others.keep("team") && !others.keep("system") && !others.keep("other"));
             tokio::time::advance(ALIVE - Duration::from_secs(1)).await;
             assert!(others.keep("team"));
         }
         // A list that brings the same once more is no sign of life.
-        others.note(&lease("team", Some(NAMESPACE), 0, 20));
+        others.note(&lease("team", Some(NAMESPACE), 20));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(!others.keep("team"), "it has died");
-        others.note(&lease("team", Some(NAMESPACE), 0, 50));
+        others.note(&lease("team", Some(NAMESPACE), 50));
         assert!(others.keep("team"), "it is back");
-        let Event::Apply(gone) = lease("team", None, 0, 50) else { unreachable!() };
+        let Event::Apply(gone) = lease("team", None, 50) else { unreachable!() };
         others.note(&Event::Delete(gone));
         assert!(!others.keep("team"));
     }
 
+    /// Whoever may write leases in one namespace is not to stop the jobs of all.
     #[tokio::test(start_paused = true)]
-    async fn of_two_operators_of_the_whole_cluster_the_later_stands_by() {
-        let [first, second] = ["a", "b"].map(Others::of);
-        for others in [&first, &second] {
-            others.note(&lease("a", Some(CLUSTER), 1, 5));
-            others.note(&lease("b", Some(CLUSTER), 2, 5));
-        }
-        assert!(!first.keep("team") && second.keep("team"));
-        let new = Others::of("c");
-        new.note(&lease("a", Some(CLUSTER), 1, 5));
-        assert!(new.keep("team"), "one that has not seen its own lease is the newest");
-        tokio::time::advance(ALIVE).await;
-        second.note(&lease("b", Some(CLUSTER), 2, 9));
-        assert!(!second.keep("team"));
+    async fn a_lease_that_claims_the_whole_cluster_takes_nothing() {
+        let others = Others::of("system");
+        others.note(&lease("system", Some(CLUSTER), 5));
+        others.note(&lease("team", Some(CLUSTER), 6));
+        assert!(!others.keep("team") && !others.keep("other") && !others.keep("system"));
     }
 }
