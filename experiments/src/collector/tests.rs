@@ -34,7 +34,8 @@ fn ours(role: &str, ordinal: u32, is_ready: bool) -> Value {
     let labels =
         json!({ "shoal.dev/job": "a", "shoal.dev/role": role, "shoal.dev/ordinal": ordinal.to_string() });
     let mut pod = pod(&format!("a-{role}-{ordinal}"), labels, true, is_ready);
-    let owner = json!({ "apiVersion": "v", "kind": "TrainingJob", "name": "a", "uid": "job-a" });
+    let owner =
+        json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "name": "a", "uid": "job-a" });
     pod["metadata"]["ownerReferences"] = json!([owner]);
     pod
 }
