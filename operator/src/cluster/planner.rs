@@ -196,7 +196,7 @@ impl Planner {
             let pods = self.pods.seen();
             let named =
                 pods.all().iter().map(|((namespace, name), pod)| (format!("{namespace}/{name}"), pod));
-            cluster_view(&sites, named, &facts)
+            cluster_view(&sites, named, &facts, now)
         };
         let plans = plan(&inventory.view, &self.settings, now);
         let of_jobs = jobs.iter().map(|job| ObjectRef::from_obj(&**job)).zip(&facts).collect();

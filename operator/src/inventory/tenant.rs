@@ -18,6 +18,8 @@ pub struct Tenant {
     pub since: u64,
     /// Whether it is being removed.
     pub is_leaving: bool,
+    /// Whether its scheduler has said that it finds no node for it.
+    pub is_unschedulable: bool,
     /// What tells it from others that have had its name.
     pub uid: String,
     /// What it is to which job, if it is a job's.
@@ -72,6 +74,7 @@ impl Tenant {
             priority: spec.priority.unwrap_or(0),
             since: u64::try_from(made).unwrap_or(0),
             is_leaving: metadata.deletion_timestamp.is_some(),
+            is_unschedulable: is_unschedulable(pod),
             uid: metadata.uid.clone().unwrap_or_default(),
             member: member(pod),
         })
@@ -84,6 +87,11 @@ impl Tenant {
             PodPlace::Wants(_) | PodPlace::Nominated(..) => None,
         }
     }
+}
+
+fn is_unschedulable(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|one| one.type_ == "PodScheduled" && one.status == "False")
 }
 
 /// A job's pods say so by their owner, which nobody but a controller writes, and by their labels.
@@ -110,7 +118,10 @@ mod tests {
         more.as_object().unwrap().iter().for_each(|(key, value)| metadata[key] = value.clone());
         let mut spec = spec;
         spec["containers"] = json!([{ "name": "c", "resources": { "requests": { "cpu": "1" } } }]);
-        Tenant::of(&serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap())
+        let status = metadata.as_object_mut().unwrap().remove("status");
+        Tenant::of(
+            &serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": status })).unwrap(),
+        )
     }
 
     #[test]
@@ -119,6 +130,17 @@ mod tests {
         assert_eq!((on.node(), on.priority, on.since, &on.member), (Some("n"), 7, 60, &None));
         assert_eq!(tenant(json!({}), json!({})).unwrap().node(), None);
         assert_eq!(tenant(json!({ "schedulingGates": [{ "name": "g" }] }), json!({})), None);
+    }
+
+    #[test]
+    fn what_the_scheduler_says_of_a_pod_is_heard() {
+        let said = |status: Value| tenant(json!({}), json!({ "status": status })).unwrap();
+        let refused = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }]);
+        let waits = said(json!({ "conditions": refused }));
+        assert!(waits.is_unschedulable && matches!(waits.place, PodPlace::Wants(_)));
+        let makes_room = said(json!({ "conditions": refused, "nominatedNodeName": "n" }));
+        assert!(matches!(makes_room.place, PodPlace::Nominated(node, _) if node == "n"));
+        assert!(!said(json!({})).is_unschedulable, "it has not looked at it yet");
     }
 
     #[test]

@@ -4,9 +4,12 @@ use super::suit::PoolMap;
 use super::{Amounts, JobFacts, PodAsk, PodPlace, Site, Tenant, Wish};
 use crate::decide::Role;
 use shoal_planner::{
-    Ask, ClusterView, DEVICES, JobView, KINDS, Node, Resources, Servers, Trainers, WaitingPod,
+    Ask, ClusterView, DEVICES, JobView, KINDS, Node, Resources, Seconds, Servers, Trainers, WaitingPod,
 };
 use std::collections::BTreeMap;
+
+/// A pod whose scheduler has said nothing for so long waits like one that it has found no node for: not every scheduler says so.
+const UNHEARD_SECONDS: Seconds = 10;
 
 /// A cluster for the planner, with what is needed to carry its plan out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,11 +31,15 @@ struct Members<'a> {
     going: Vec<String>,
 }
 
-/// The view of a cluster with these nodes, pods by their names, and jobs.
+/// The view of a cluster with these nodes, pods by their names, and jobs, so many seconds after 1970.
+///
+/// A pod waits once its scheduler has looked at it. Before, it may still find a node with room, or have made room by preemption
+/// without having said where: to make some elsewhere would take twice as much.
 pub fn cluster_view<'a>(
     sites: &'a [Site],
     tenants: impl Iterator<Item = (String, &'a Tenant)>,
     jobs: &'a [JobFacts],
+    now: Seconds,
 ) -> Inventory {
     let places: BTreeMap<&str, usize> =
         sites.iter().enumerate().map(|(at, site)| (site.name.as_str(), at)).collect();
@@ -58,11 +65,14 @@ pub fn cluster_view<'a>(
             // A job's own pods that wait are in what the job wants.
             _ if tenant.member.is_some() => {}
             (PodPlace::Nominated(node, wish), _) => match places.get(node.as_str()) {
-                // The scheduler makes its room: to make some elsewhere would take twice as much.
                 Some(&node) => used[node].add(&tenant.amounts.planned(&devices)),
                 None => waiting.push((name, tenant, wish)),
             },
-            (PodPlace::Wants(wish), _) => waiting.push((name, tenant, wish)),
+            (PodPlace::Wants(wish), _) => {
+                if tenant.is_unschedulable || now.saturating_sub(tenant.since) >= UNHEARD_SECONDS {
+                    waiting.push((name, tenant, wish));
+                }
+            }
         }
     }
     let asks = jobs.iter().flat_map(|job| [&job.asks.master, &job.asks.pserver, &job.asks.trainer]);
@@ -185,6 +195,7 @@ mod tests {
             priority: 0,
             since: 0,
             is_leaving: false,
+            is_unschedulable: true,
             uid,
             member: member.map(|(role, ordinal)| Member { job: "job".to_owned(), role, ordinal }),
         }
@@ -210,7 +221,7 @@ mod tests {
 
     fn seen(pods: &[Tenant], job: JobFacts) -> Inventory {
         let named = pods.iter().enumerate().map(|(at, pod)| (format!("p{at}"), pod));
-        cluster_view(&[site("a", 8000), site("b", 8000)], named, &[job])
+        cluster_view(&[site("a", 8000), site("b", 8000)], named, &[job], 9)
     }
 
     #[test]
@@ -261,6 +272,17 @@ mod tests {
         assert_eq!(view.nodes.iter().map(|node| node.used.0[CPU]).collect::<Vec<_>>(), [0, 700]);
         let waiting: Vec<&str> = view.waiting.iter().map(|pod| pod.name.as_str()).collect();
         assert_eq!(waiting, ["p1"], "its node is no more");
+    }
+
+    #[test]
+    fn a_pod_waits_once_its_scheduler_has_looked_at_it_or_has_long_said_nothing() {
+        let waiting = |is_unschedulable: bool, since: Seconds| {
+            let pod = Tenant { is_unschedulable, since, ..pod(None, 700, None) };
+            let pods = [("p".to_owned(), &pod)].into_iter();
+            cluster_view(&[site("a", 8000)], pods, &[facts(1, &[])], 100).view.waiting.len()
+        };
+        assert_eq!([waiting(false, 99), waiting(true, 99), waiting(false, 90)], [0, 1, 1]);
+        assert_eq!(waiting(false, 101), 0, "the clock of the API server is ahead");
     }
 
     #[test]
