@@ -172,14 +172,14 @@ async fn a_job_of_twenty_pods_is_deleted_by_each_cascade_within_seconds() {
     world.apply(&twenty("orphans"));
     let is_said = async |world: &World| {
         let message = world.job("orphans")["status"]["message"].to_string();
-        message.contains("orphans-master is not this job's, it has no owner")
+        message.contains("PodDisruptionBudget orphans-pserver is not this job's, it has no owner")
     };
     world.wait_for("the orphans are named", is_said).await;
     world.kubectl(&["delete", "trainingjob", "orphans", "--timeout=60s"]);
     assert_eq!(world.uids(), before, "nor are they deleted with it");
     world.kubectl(&[
         "delete",
-        "pods,services,pdb,networkpolicies",
+        "pods,services,secrets,pdb,networkpolicies",
         "-l",
         "shoal.dev/job=orphans",
         "--timeout=60s",

@@ -2,11 +2,10 @@
 //! control plane, where pods are processes; without one the test says so and passes, or fails when `SHOAL_REQUIRE_ALL=1`.
 //! `SHOAL_OUTAGE_SECONDS` says how long everything takes together: 600 for a real outage.
 
-use crate::world::World;
+use crate::world::{WayToMaster, World};
 use serde_json::{Value, json};
 use shoal_test_cluster::{Cut, Refusal, Run};
-use shoal_tests::processes::{closing, pack_digits};
-use std::process::Command;
+use shoal_tests::processes::pack_digits;
 use std::time::Duration;
 
 /// What an API server that is there answers at its worst.
@@ -33,16 +32,12 @@ fn digits(world: &World) -> Value {
 }
 
 /// The step that the job's master is at, asked past the operator.
-fn step(world: &World, master: &str) -> u64 {
-    let asked = Command::new(&world.programs.shoal)
-        .args(["status", "--plaintext", "-o", "json", "--master", master])
-        .output()
-        .unwrap();
-    closing(&asked).unwrap()["step"].as_u64().unwrap()
+fn step(world: &World, master: &WayToMaster) -> u64 {
+    world.status_at(master)["step"].as_u64().unwrap()
 }
 
 /// For so long, while which the job must make steps. An operator that ends is started again, as its Deployment would.
-async fn train_on(world: &mut World, what: &str, master: &str, seconds: u64) {
+async fn train_on(world: &mut World, what: &str, master: &WayToMaster, seconds: u64) {
     let before = step(world, master);
     for _ in 0..seconds.max(1) {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -67,8 +62,7 @@ async fn a_job_makes_its_steps_whatever_the_api_server_answers_and_what_was_aske
     let is_under_way = async |world: &World| world.job("j")["status"]["progress"]["step"].as_u64() > Some(0);
     world.wait_for("it has made steps", is_under_way).await;
     let before = world.uids();
-    let ip = world.kubectl(&["get", "pod", "j-master", "-o", "jsonpath={.status.podIP}"]);
-    let master = format!("{}:7400", ip.trim());
+    let master = world.way_to_master("j");
     let each = outage_seconds() / 6;
 
     world.kubectl(&["scale", "trainingjob", "j", "--replicas=3"]);

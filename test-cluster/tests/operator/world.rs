@@ -31,6 +31,12 @@ pub(crate) struct World {
     _place: tokio::sync::SemaphorePermit<'static>,
 }
 
+/// Where a job's master is, and the folder of the certificate with which it is asked; none in plaintext.
+pub(crate) struct WayToMaster {
+    address: String,
+    certificate: Option<PathBuf>,
+}
+
 impl World {
     /// A cluster of so many nodes; none where none can be had.
     pub(crate) async fn start(nodes: usize, run: Run) -> Option<World> {
@@ -196,12 +202,26 @@ impl World {
 
     /// What a job's master says of itself.
     pub(crate) fn status_of_master(&self, job: &str) -> Value {
+        self.status_at(&self.way_to_master(job))
+    }
+
+    /// How a job's master is spoken with, from then on without the API server.
+    pub(crate) fn way_to_master(&self, job: &str) -> WayToMaster {
         let ip = self.kubectl(&["get", "pod", &format!("{job}-master"), "-o", "jsonpath={.status.podIP}"]);
+        let speaks_tls = self.job(job)["status"]["tls"] == "Issued";
+        WayToMaster {
+            address: format!("{}:7400", ip.trim()),
+            certificate: speaks_tls.then(|| self.certificate_of(job, "client")),
+        }
+    }
+
+    /// What the master there says of itself.
+    pub(crate) fn status_at(&self, master: &WayToMaster) -> Value {
         let mut asked = Command::new(&self.programs.shoal);
-        asked.args(["status", "-o", "json", "--master", &format!("{}:7400", ip.trim())]);
-        match self.job(job)["status"]["tls"].as_str() {
-            Some("Issued") => asked.arg("--tls").arg(self.certificate_of(job, "client")),
-            _ => asked.arg("--plaintext"),
+        asked.args(["status", "-o", "json", "--master", &master.address]);
+        match &master.certificate {
+            Some(folder) => asked.arg("--tls").arg(folder),
+            None => asked.arg("--plaintext"),
         };
         closing(&asked.output().unwrap()).unwrap()
     }
@@ -297,7 +317,7 @@ impl World {
     /// Waits until neither a job nor anything that was made for it is there.
     pub(crate) async fn nothing_is_left(&self, job: &str) {
         let labels = format!("shoal.dev/job={job}");
-        let made = "pods,services,networkpolicies,poddisruptionbudgets";
+        let made = "pods,services,secrets,networkpolicies,poddisruptionbudgets";
         let is_gone = async |world: &World| {
             world.kubectl(&["get", made, "-l", &labels, "-o", "name"]).is_empty()
                 && world.kubectl(&["get", "trainingjobs", "--ignore-not-found", job, "-o", "name"]).is_empty()
