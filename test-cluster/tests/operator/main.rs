@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `jobs` | applied, scaled by kubectl and by plans, suspended, moved: the model that `shoal run` gives |
 //! | `commands` | `shoal submit`, `get`, `logs`, `why`, `wait`, `delete` |
+//! | `kubectl` | a job applied, compared, waited for, applied by the server, scaled and autoscaled |
 //! | `plans`, `room` | the plan for all jobs; preemption, quotas, taints |
 //! | `faults`, `outage` | lost nodes, killed and paused operators, images and memory that cannot do; an API server that refuses or is away |
 //! | `drains` | nodes drained in turn, evictions, each cascade of deletion, a node that starts nothing, containers beside programs |
@@ -35,6 +36,7 @@ mod faults;
 mod hung;
 mod install;
 mod jobs;
+mod kubectl;
 mod names;
 mod outage;
 mod pages;
