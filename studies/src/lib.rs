@@ -6,3 +6,4 @@
 pub mod click_through;
 pub mod convergence;
 pub mod operator;
+pub mod replay;

@@ -1,6 +1,8 @@
 //! The operator as a process, for studies of what it costs: what it uses of the machine, and what it says of itself. Ends with its owner.
 
 use anyhow::{Context, ensure};
+use kube::Client;
+use shoal_test_cluster::{ControlPlane, Kubelet, KubeletSettings, Run};
 use shoal_tests::costs::{cpu_micros, memory_kib, peak_memory_kib};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +13,39 @@ use tokio::time::{Instant, sleep};
 
 /// Who an operator is, with the rights that it is installed with.
 pub const OPERATOR: &str = "system:serviceaccount:shoal-system:shoal-operator";
+/// An operator rests once it has asked nothing for so long, but to keep its lease and its watches.
+const QUIET: Duration = Duration::from_secs(10);
+/// How long it may take to rest.
+const RESTS_WITHIN: Duration = Duration::from_secs(900);
 /// How long it may take to lead: a lease that another left behind has to run out.
 const LEADS_WITHIN: Duration = Duration::from_secs(60);
+
+/// A real control plane whose nodes and pods are pretended, with an operator's rights installed.
+pub struct Pretended {
+    // In the order in which they end.
+    _kubelet: Kubelet,
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// An administrator's.
+    pub client: Client,
+}
+
+impl Pretended {
+    /// Starts one with so many nodes of 16 cores.
+    ///
+    /// # Errors
+    /// There is no control plane here, or it does not start.
+    pub async fn start(nodes: usize) -> anyhow::Result<Pretended> {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+        let plane = ControlPlane::start(&deploy.join("crds.yaml")).await?;
+        plane.install(&deploy)?;
+        let client = plane.client().await?;
+        let images = ["shoal-master:test", "shoal-pserver:test", "trainer:test"];
+        let settings = KubeletSettings::of(nodes, Run::Pretended, &images);
+        let kubelet = Kubelet::start(client.clone(), settings).await?;
+        Ok(Pretended { _kubelet: kubelet, plane, client })
+    }
+}
 
 /// An operator that runs.
 pub struct Operator {
@@ -112,6 +145,68 @@ pub fn calls(page: &str) -> BTreeMap<String, u64> {
     all
 }
 
+/// An operator that has begun, and rests.
+pub struct Begun {
+    /// The operator.
+    pub operator: Operator,
+    /// From when it led until the last call before it rested.
+    pub took: Duration,
+    /// Its calls until then.
+    pub calls: u64,
+}
+
+/// Starts an operator, and waits until it rests.
+///
+/// # Errors
+/// It does not start, or does not rest.
+pub async fn begin(program: &Path, kubeconfig: &Path) -> anyhow::Result<Begun> {
+    let operator = Operator::start(program, kubeconfig).await?;
+    let asked = async |operator: &Operator| -> anyhow::Result<u64> {
+        let all = calls(&operator.page().await?);
+        Ok(all
+            .iter()
+            .filter(|(kind, _)| !kind.ends_with(" leases") && !kind.starts_with("watch "))
+            .map(|(_, n)| n)
+            .sum())
+    };
+    let began = Instant::now();
+    let (mut last, mut known) = (began, asked(&operator).await?);
+    while last.elapsed() < QUIET {
+        ensure!(began.elapsed() < RESTS_WITHIN, "the operator does not rest within {RESTS_WITHIN:?}");
+        sleep(Duration::from_millis(200)).await;
+        let now = asked(&operator).await?;
+        if now != known {
+            (last, known) = (Instant::now(), now);
+        }
+    }
+    Ok(Begun { took: last - began, calls: known, operator })
+}
+
+/// An upper bound of a quantile of what a histogram of seconds was told between two looks at the metrics: one of its buckets.
+///
+/// # Errors
+/// The pages have no such histogram.
+pub fn quantile(before: &str, after: &str, name: &str, quantile: f64) -> anyhow::Result<f64> {
+    let buckets = |page: &str| -> BTreeMap<String, f64> {
+        let of = |line: &str| {
+            let rest = line.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?;
+            let (bound, count) = rest.split_once("\"} ")?;
+            Some((bound.to_owned(), count.parse().ok()?))
+        };
+        page.lines().filter_map(of).collect()
+    };
+    let (before, after) = (buckets(before), buckets(after));
+    let more = |(bound, count): (&String, &f64)| {
+        let earlier = before.get(bound).copied().unwrap_or_default();
+        (bound.parse().unwrap_or(f64::INFINITY), count - earlier)
+    };
+    let mut all: Vec<(f64, f64)> = after.iter().map(more).collect();
+    all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let count = all.last().with_context(|| format!("no {name}"))?.1;
+    let bound = all.iter().find(|(_, below)| *below >= count * quantile);
+    bound.map(|(bound, _)| *bound).with_context(|| format!("nothing in {name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +218,20 @@ mod tests {
         assert_eq!(calls(page), BTreeMap::from([("get pods".to_owned(), 4)]));
         assert_eq!(number(page, "b").unwrap(), 2.5);
         assert!(number(page, "c").is_err());
+    }
+
+    #[test]
+    fn a_quantile_is_the_bound_of_its_bucket_among_what_was_told_in_between() {
+        let page = |counts: [u32; 3]| {
+            let [one, two, all] = counts;
+            format!(
+                "h_bucket{{le=\"0.1\"}} {one}\nh_bucket{{le=\"1\"}} {two}\nh_bucket{{le=\"+Inf\"}} {all}\n"
+            )
+        };
+        let (before, after) = (page([50, 60, 60]), page([51, 159, 160]));
+        assert_eq!(quantile(&before, &after, "h", 0.01).unwrap(), 0.1);
+        assert_eq!(quantile(&before, &after, "h", 0.99).unwrap(), 1.0);
+        assert_eq!(quantile(&before, &after, "h", 1.0).unwrap(), f64::INFINITY);
+        assert!(quantile(&before, &after, "other", 0.5).is_err());
     }
 }

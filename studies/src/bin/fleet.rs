@@ -19,12 +19,11 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use shoal_operator::api::{TrainingJob, TrainingJobSpec};
 use shoal_runtime::host::random::Random;
-use shoal_studies::operator::{OPERATOR, Operator, number};
-use shoal_test_cluster::{ControlPlane, Faults, Kubelet, KubeletSettings, Run};
+use shoal_studies::operator::{OPERATOR, Operator, Pretended, number};
+use shoal_test_cluster::Faults;
 use shoal_tests::costs::percentile;
 use shoal_tests::processes::programs;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -91,8 +90,7 @@ struct Fleet {
     // In the order in which they end.
     operator: Operator,
     faults: Faults,
-    _kubelet: Kubelet,
-    _plane: ControlPlane,
+    _cluster: Pretended,
     client: Client,
 }
 
@@ -159,20 +157,12 @@ async fn measure(arguments: &Arguments, jobs: u32) -> anyhow::Result<()> {
 
 impl Fleet {
     async fn start(nodes: usize) -> anyhow::Result<Fleet> {
-        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        let plane = ControlPlane::start(&deploy.join("crds.yaml")).await?;
-        plane.install(&deploy)?;
-        let client = plane.client().await?;
-        let settings = KubeletSettings::of(
-            nodes,
-            Run::Pretended,
-            &["shoal-master:test", "shoal-pserver:test", "trainer:test"],
-        );
-        let kubelet = Kubelet::start(client.clone(), settings).await?;
-        let faults = Faults::start(&plane.kubeconfig_as(OPERATOR)?).await?;
+        let cluster = Pretended::start(nodes).await?;
+        let client = cluster.client.clone();
+        let faults = Faults::start(&cluster.plane.kubeconfig_as(OPERATOR)?).await?;
         let program = programs()?.shoal.with_file_name("shoal-operator");
         let operator = Operator::start(&program, &faults.kubeconfig()).await?;
-        Ok(Fleet { operator, faults, _kubelet: kubelet, _plane: plane, client })
+        Ok(Fleet { operator, faults, _cluster: cluster, client })
     }
 
     fn jobs(&self) -> Api<TrainingJob> {

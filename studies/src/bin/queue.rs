@@ -17,23 +17,18 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use shoal_operator::api::TrainingJob;
-use shoal_studies::operator::{OPERATOR, Operator, calls};
+use shoal_studies::operator::{OPERATOR, begin, calls};
 use shoal_test_cluster::ControlPlane;
 use shoal_tests::processes::programs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 const NAMESPACE: &str = "default";
 /// Requests of this program that are under way at a time.
 const AT_A_TIME: usize = 16;
 /// Pods of others on a node.
 const PODS_A_NODE: u32 = 100;
-/// An operator rests once it has asked nothing for so long, but to keep its lease and its watches.
-const QUIET: Duration = Duration::from_secs(10);
-/// How long it may take to rest.
-const PATIENCE: Duration = Duration::from_secs(900);
-
 /// What an operator costs that has nothing to do.
 #[derive(Parser)]
 struct Arguments {
@@ -52,14 +47,6 @@ struct Arguments {
     /// The operator's program; by default it is built as this program was
     #[arg(long)]
     operator: Option<PathBuf>,
-}
-
-/// What came of an operator's beginning.
-struct Begun {
-    operator: Operator,
-    /// Until the last call before it rested, from when it led.
-    took: Duration,
-    calls: u64,
 }
 
 #[tokio::main]
@@ -124,30 +111,6 @@ async fn measure(
         again.calls,
     );
     Ok(())
-}
-
-/// Starts an operator, and waits until it rests.
-async fn begin(program: &Path, kubeconfig: &Path) -> anyhow::Result<Begun> {
-    let operator = Operator::start(program, kubeconfig).await?;
-    let asked = async |operator: &Operator| -> anyhow::Result<u64> {
-        let all = calls(&operator.page().await?);
-        Ok(all
-            .iter()
-            .filter(|(kind, _)| !kind.ends_with(" leases") && !kind.starts_with("watch "))
-            .map(|(_, n)| n)
-            .sum())
-    };
-    let began = Instant::now();
-    let (mut last, mut known) = (began, asked(&operator).await?);
-    while last.elapsed() < QUIET {
-        ensure!(began.elapsed() < PATIENCE, "the operator does not rest within {PATIENCE:?}");
-        sleep(Duration::from_millis(200)).await;
-        let now = asked(&operator).await?;
-        if now != known {
-            (last, known) = (Instant::now(), now);
-        }
-    }
-    Ok(Begun { took: last - began, calls: known, operator })
 }
 
 /// Makes pods that are on nodes which nobody runs, with as much in them as usual ones have.
