@@ -38,6 +38,14 @@ pub(crate) fn cases() -> Vec<Case> {
     all
 }
 
+/// Jobs that a server took before it had all of these rules.
+pub(crate) fn stored() -> Vec<Value> {
+    let rules_before = ["spec.data", "spec.pserver.maxReplicas", "spec.trainer.maxReplicas"];
+    let is_new = |said: &str| !rules_before.iter().any(|before| said.starts_with(before));
+    let wrong = [wrong_jobs(), wrong_tls()].concat().into_iter().filter(|(_, said)| is_new(said));
+    wrong.map(|(change, _)| with(&job(), change)).collect()
+}
+
 /// A job with nothing wrong.
 pub(crate) fn job() -> Value {
     json!({
@@ -120,6 +128,8 @@ fn wrong_jobs() -> Vec<(Vec<Change>, &'static str)> {
         (trainers, "spec.trainer.maxReplicas: below minReplicas"),
         (vec![("/spec/pserver/replicas", json!(0))], "spec.pserver.replicas: 0 would stop"),
         (vec![("/spec/trainer/replicas", json!(0))], "spec.trainer.replicas: 0 would stop"),
+        (vec![("/spec/pserver/replicas", json!(2))], "spec.pserver.replicas: more than"),
+        (vec![("/spec/trainer/replicas", json!(2))], "spec.trainer.replicas: more than"),
         (vec![("/metadata/name", json!("a.b"))], "metadata.name: it names pods"),
         (vec![("/metadata/name", json!("9a"))], "metadata.name: it names pods"),
         (vec![("/metadata/name", json!("x".repeat(46)))], "metadata.name: it names pods"),
@@ -144,22 +154,29 @@ fn fine_jobs() -> Vec<Vec<Change>> {
     ]
 }
 
-/// What `kubectl scale` changes, and its bound.
+/// What `kubectl scale` changes of a job that somebody has looked at, and its bounds.
 fn changed_numbers() -> Vec<(Vec<Change>, Vec<Change>, Option<&'static str>)> {
+    let seen = ("/status", json!({ "phase": "Running" }));
     let mut all = Vec::new();
     let roles = [
-        ("/spec/pserver/maxReplicas", "/spec/pserver/replicas", "spec.pserver.replicas: more than"),
-        ("/spec/trainer/maxReplicas", "/spec/trainer/replicas", "spec.trainer.replicas: more than"),
+        ("/spec/pserver", "spec.pserver.replicas: more than", "spec.pserver.replicas: 0 would stop"),
+        ("/spec/trainer", "spec.trainer.replicas: more than", "spec.trainer.replicas: 0 would stop"),
     ];
-    for (most, replicas, said) in roles {
-        let at = |bound: u32, number: u32| vec![(most, json!(bound)), (replicas, json!(number))];
-        all.push((vec![(most, json!(8))], at(8, 8), None));
-        all.push((vec![(most, json!(8))], at(8, 9), Some(said)));
-        all.push((vec![], vec![(replicas, json!(2))], Some(said)));
-        // The bound may be lowered below a number that is there, and no other change is held up by that.
+    for (role, more, none) in roles {
+        let [most, replicas] = match role {
+            "/spec/pserver" => ["/spec/pserver/maxReplicas", "/spec/pserver/replicas"],
+            _ => ["/spec/trainer/maxReplicas", "/spec/trainer/replicas"],
+        };
+        let at =
+            |bound: u32, number: u32| vec![(most, json!(bound)), (replicas, json!(number)), seen.clone()];
+        let bound = vec![(most, json!(8)), seen.clone()];
+        all.push((bound.clone(), at(8, 8), None));
+        all.push((bound, at(8, 9), Some(more)));
+        all.push((vec![seen.clone()], vec![(replicas, json!(2)), seen.clone()], Some(more)));
+        // The bound may be lowered below a number that is there.
         all.push((at(8, 8), at(4, 8), None));
-        all.push((at(4, 8), [at(4, 8), vec![("/spec/copies", json!(1))]].concat(), None));
-        all.push((at(8, 8), at(4, 7), Some(said)));
+        all.push((at(8, 8), at(4, 7), Some(more)));
+        all.push((at(8, 8), at(8, 0), Some(none)));
     }
     all
 }

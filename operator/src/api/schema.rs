@@ -105,39 +105,17 @@ fn rule(definition: &mut Value, at: &str, rules: Value) {
     }
 }
 
-/// The rules of a job's spec that CEL can say.
+/// The rules of a job's spec that CEL can say, and that all jobs there are keep to.
 fn spec_rules() -> Value {
-    let mut rules = vec![
-        json!({
-            "rule": "(has(self.data) && size(self.data) > 0) || (has(self.evalData) && size(self.evalData) > 0)",
-            "message": "spec.data: name the RecordIO files to train on",
-        }),
-        json!({
-            "rule": "has(self.checkpoint) && has(self.checkpoint.place) && (self.checkpoint.place.startsWith('/') || \
-                     self.checkpoint.place.contains('://'))",
-            "message": "spec.checkpoint.place: say where the model is saved: a folder from the root, on a volume that master and pservers mount, or a URL",
-        }),
-    ];
-    rules.extend(tls::rules());
+    let mut rules = vec![json!({
+        "rule": "(has(self.data) && size(self.data) > 0) || (has(self.evalData) && size(self.evalData) > 0)",
+        "message": "spec.data: name the RecordIO files to train on",
+    })];
     for role in ["pserver", "trainer"] {
         let (min, max) = (format!("self.{role}.minReplicas"), format!("self.{role}.maxReplicas"));
         rules.push(json!({
             "rule": format!("!has(self.{role}) || !has({min}) || !has({max}) || {min} <= {max}"),
             "message": format!("spec.{role}.maxReplicas: below minReplicas: raise it or lower that"),
-        }));
-        let replicas = format!("self.{role}.replicas");
-        rules.push(json!({
-            "rule": format!("!has(self.{role}) || !has({replicas}) || {replicas} >= 1"),
-            "message": format!("spec.{role}.replicas: 0 would stop the job: set spec.suspend to do so"),
-        }));
-        // Of a change alone: a number that was written before its bound was lowered holds up no other change.
-        let before = format!("oldSelf.{role}.replicas");
-        rules.push(json!({
-            "rule": format!(
-                "!has(self.{role}) || !has({replicas}) || (has(oldSelf.{role}) && has({before}) && {replicas} == {before}) || \
-                 {replicas} <= (has({max}) ? {max} : has({min}) ? {min} : 1)"
-            ),
-            "message": format!("spec.{role}.replicas: more than maxReplicas: raise that, or ask for fewer"),
         }));
     }
     Value::Array(rules)
@@ -158,43 +136,77 @@ fn plan_rules() -> Value {
     ])
 }
 
-/// The rules of a job as a whole: of its name, and of what may not change.
+/// The rules of a job as a whole: of what came later than jobs that are there, and of what may not change.
 fn object_rules() -> Value {
-    let mut rules = pins();
-    let name = json!({
-        "rule": format!("size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"),
+    let mut rules = vec![json!({
+        "rule": format!(
+            "has(self.status) || (size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$'))"
+        ),
         "message": format!(
             "metadata.name: it names pods and a service: at most {NAME_MAX} lower-case letters, digits and dashes, a letter first"
         ),
-    });
-    rules.as_array_mut().into_iter().for_each(|rules| rules.insert(0, name.clone()));
-    rules
+    })];
+    rules.extend(of_what_is_new(
+        "checkpoint.place",
+        "has(self.spec.checkpoint) && has(self.spec.checkpoint.place) && (self.spec.checkpoint.place.startsWith('/') || \
+         self.spec.checkpoint.place.contains('://'))",
+        "spec.checkpoint.place: say where the model is saved: a folder from the root, on a volume that master and pservers mount, or a URL",
+    ));
+    rules.extend(tls::rules().into_iter().flat_map(|(rule, message)| of_what_is_new("tls", &rule, message)));
+    for role in ["pserver", "trainer"] {
+        let number = format!("{role}.replicas");
+        let [replicas, min, max] =
+            ["replicas", "minReplicas", "maxReplicas"].map(|name| format!("self.spec.{role}.{name}"));
+        let is_none = format!("!has(self.spec.{role}) || !has({replicas})");
+        rules.extend(of_what_is_new(
+            &number,
+            &format!("{is_none} || {replicas} >= 1"),
+            &format!("spec.{number}: 0 would stop the job: set spec.suspend to do so"),
+        ));
+        rules.extend(of_what_is_new(
+            &number,
+            &format!("{is_none} || {replicas} <= (has({max}) ? {max} : has({min}) ? {min} : 1)"),
+            &format!("spec.{number}: more than maxReplicas: raise that, or ask for fewer"),
+        ));
+    }
+    rules.extend(pins());
+    Value::Array(rules)
+}
+
+/// A rule that jobs may break that were there before it, or whose bounds have changed since: it is of jobs that nobody has looked at
+/// yet, and of changes of its field. Any other change of a job passes, its status and its end most of all.
+fn of_what_is_new(path: &str, rule: &str, message: &str) -> [Value; 2] {
+    let of_a_new_job = format!("has(self.status) || ({rule})");
+    let of_a_change = format!("!has(self.status) || ({}) || ({rule})", is_same(path));
+    [of_a_new_job, of_a_change].map(|rule| json!({ "rule": rule, "message": message }))
+}
+
+/// That a field of the spec is as it was.
+fn is_same(path: &str) -> String {
+    let has = |who: &str| {
+        let parts: Vec<&str> = path.split('.').collect();
+        let heads = (1..=parts.len()).map(|n| format!("has({who}.spec.{})", parts[..n].join(".")));
+        heads.collect::<Vec<_>>().join(" && ")
+    };
+    let (now, before) = (has("self"), has("oldSelf"));
+    format!("({now}) == ({before}) && (!({now}) || self.spec.{path} == oldSelf.spec.{path})")
 }
 
 /// What may not change once a job has begun. From the object, for only there a rule sees the status, which says whether it has.
-fn pins() -> Value {
-    let pin = |path: &String| {
-        let has = |who: &str| {
-            let parts: Vec<&str> = path.split('.').collect();
-            let heads = (1..=parts.len()).map(|n| format!("has({who}.spec.{})", parts[..n].join(".")));
-            heads.collect::<Vec<_>>().join(" && ")
-        };
-        let (now, before) = (has("self"), has("oldSelf"));
+fn pins() -> impl Iterator<Item = Value> {
+    PINNED.iter().map(|path| {
         let has_not_begun =
             "!has(oldSelf.status) || !has(oldSelf.status.pinned) || oldSelf.status.pinned == ''";
-        let is_same =
-            format!("({now}) == ({before}) && (!({now}) || self.spec.{path} == oldSelf.spec.{path})");
         json!({
-            "rule": format!("{has_not_begun} || ({is_same})"),
+            "rule": format!("{has_not_begun} || ({})", is_same(path)),
             "message": format!("spec.{path}: may not change once a job has begun: make another job"),
         })
-    };
-    PINNED.iter().map(pin).collect()
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Case, cases};
+    use super::super::cases::{Case, cases, stored, with};
     use super::*;
     use shoal_job::spec::Change;
     use std::collections::BTreeSet;
@@ -240,9 +252,9 @@ mod tests {
         }
     }
 
-    /// `shape.json` is that of version 0.1.0. Objects that people have are of it; what is added is added there, too.
+    /// `shape.json` is the shape of what is committed: whoever changes it sees there what jobs that people have would have to bear.
     #[test]
-    fn a_definition_differs_from_the_last_version_in_what_is_said_alone() {
+    fn a_change_of_the_shape_of_a_definition_is_seen() {
         let before: Value = serde_json::from_str(include_str!("shape.json")).unwrap();
         let (before, now) = (shape(before), shape(Value::Array(definitions())));
         for (before, now) in before.as_array().unwrap().iter().zip(now.as_array().unwrap()) {
@@ -367,6 +379,20 @@ mod tests {
         }
         for rule in rules.iter().flatten() {
             assert!(told.contains(&rule.message), "no case breaks the rule: {}", rule.message);
+        }
+    }
+
+    #[test]
+    fn jobs_that_were_taken_before_a_rule_are_seen_changed_and_freed() {
+        let rules = compiled(&definitions()[0]);
+        for job in stored() {
+            assert!(!broken(&rules, None, &job).is_empty(), "{job}");
+            let seen = with(&job, vec![("/status", json!({ "phase": "Pending" }))]);
+            let freed = with(&seen, vec![("/metadata/finalizers", json!([]))]);
+            let other = with(&seen, vec![("/spec/copies", json!(1))]);
+            for (before, now) in [(&job, &seen), (&seen, &freed), (&seen, &other)] {
+                assert_eq!(broken(&rules, Some(before), now), Vec::<String>::new(), "{now}");
+            }
         }
     }
 

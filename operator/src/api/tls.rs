@@ -4,7 +4,6 @@
 use super::job::{TrainingJob, TrainingJobSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Roles whose pods have a certificate.
@@ -101,9 +100,11 @@ pub(super) fn faults(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
     }
 }
 
-/// The same as rules that a server with CEL checks.
-pub(super) fn rules() -> [Value; 3] {
-    let rule = |rule: &str, message: &str| json!({ "rule": format!("!has(self.tls) || {rule}"), "message": message });
+/// The same as rules of a job that a server with CEL checks, each with its message.
+pub(super) fn rules() -> [(String, &'static str); 3] {
+    let rule = |rule: &str, message| {
+        (format!("!has(self.spec.tls) || {}", rule.replace("self.tls", "self.spec.tls")), message)
+    };
     [
         rule(
             "(has(self.tls.mode) ? self.tls.mode != 'Given' : (!has(self.tls.job) && !has(self.tls.secrets))) || \
@@ -125,6 +126,7 @@ pub(super) fn rules() -> [Value; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     fn job(tls: Value, status: Value) -> TrainingJob {
         let mut job = TrainingJob::new("j", serde_json::from_value(json!({ "tls": tls })).unwrap());
@@ -205,10 +207,11 @@ mod tests {
         ] {
             let mut said = Vec::new();
             faults(&job(tls.clone(), Value::Null).spec, &mut said);
-            let breaks = |rule: &Value| {
-                let program = cel::Program::compile(rule["rule"].as_str().unwrap()).unwrap();
+            let breaks = |(rule, _): &(String, &str)| {
+                let program = cel::Program::compile(rule).unwrap();
                 let mut context = cel::Context::default();
-                context.add_variable_from_value("self", cel::to_value(json!({ "tls": tls })).unwrap());
+                let job = json!({ "spec": { "tls": tls } });
+                context.add_variable_from_value("self", cel::to_value(job).unwrap());
                 program.execute(&context).unwrap() != cel::Value::Bool(true)
             };
             assert_eq!(rules().iter().any(breaks), !said.is_empty(), "{tls}: {said:?}");

@@ -8,7 +8,7 @@
 mod cases;
 
 use crate::served::{self, Served};
-use cases::{Case, begun, cases, job, with};
+use cases::{Case, begun, cases, job, stored, with};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,6 +45,62 @@ async fn each_case_of_the_rules_is_refused_by_its_own_message_alone_or_taken() {
         assert_eq!(answer.warnings, Vec::<String>::new());
     }
     assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.shoal.dev";
+
+/// Replaces the rules of jobs. Returns those before.
+async fn replace_rules(served: &Served, of_job: Value, of_spec: Value) -> (Value, Value) {
+    let mut definition = served.server.ask("GET", DEFINITION, None).await.unwrap().body;
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let rules = "x-kubernetes-validations";
+    let before_of_spec = std::mem::replace(&mut schema["properties"]["spec"][rules], of_spec);
+    let before = std::mem::replace(&mut schema[rules], of_job);
+    let answer = served.server.ask("PUT", DEFINITION, Some(&definition)).await.unwrap();
+    assert_eq!(answer.code, 200, "{answer:?}");
+    (before, before_of_spec)
+}
+
+/// Until a wrong job is answered so: a definition is served a moment after it was taken.
+async fn until_answered(served: &Served, code: u16) {
+    let wrong = &stored()[0];
+    for number in 0..200 {
+        if served.create(&format!("tried-{code}-{number}"), wrong).await.code == code {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("a wrong job is never answered with {code}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_were_taken_before_a_rule_are_seen_changed_and_freed() {
+    let Some(served) = Served::start().await else { return };
+    let rules = replace_rules(&served, json!([]), json!([])).await;
+    until_answered(&served, 201).await;
+    let held: Vec<Value> =
+        stored().iter().map(|job| with(job, vec![("/metadata/finalizers", json!(["a/b"]))])).collect();
+    for (number, job) in held.iter().enumerate() {
+        assert_eq!(served.create(&format!("stored-{number}"), job).await.code, 201);
+    }
+    replace_rules(&served, rules.0, rules.1).await;
+    until_answered(&served, 422).await;
+    for (number, job) in held.iter().enumerate() {
+        let place = served.place(&format!("stored-{number}"), job);
+        let seen = json!({ "status": { "phase": "Pending" } });
+        let changed = json!({ "spec": { "copies": 1 } });
+        let freed = json!({ "metadata": { "finalizers": null } });
+        for (verb, at, body) in [
+            ("PATCH", format!("{place}/status"), Some(seen)),
+            ("PATCH", place.clone(), Some(changed)),
+            ("DELETE", place.clone(), None),
+            ("PATCH", place.clone(), Some(freed)),
+        ] {
+            let answer = served.server.ask(verb, &at, body.as_ref()).await.unwrap();
+            assert_eq!(answer.code, 200, "{verb} {body:?} of {job}: {}", answer.message());
+        }
+        assert_eq!(served.server.ask("GET", &place, None).await.unwrap().code, 404);
+    }
 }
 
 /// To schemas, to what pins a field, and to scale.

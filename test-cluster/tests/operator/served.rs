@@ -84,7 +84,7 @@ impl Served {
         self.server.ask("PUT", &self.place(namespace, &now), Some(&now)).await.unwrap()
     }
 
-    fn place(&self, namespace: &str, object: &Value) -> String {
+    pub(crate) fn place(&self, namespace: &str, object: &Value) -> String {
         format!("{}/{}", path(namespace, object), object["metadata"]["name"].as_str().unwrap())
     }
 }
