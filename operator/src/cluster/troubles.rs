@@ -3,12 +3,13 @@
 
 use crate::api::Moment;
 use crate::decide::{PodState, PodView, Unusable};
+use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// A pod is asked after once it has been starting for so many seconds: images come meanwhile.
 const LONG_SECONDS: u64 = 20;
@@ -16,6 +17,8 @@ const LONG_SECONDS: u64 = 20;
 const EVERY: Duration = Duration::from_secs(20);
 /// So many pods of a job are asked after in one reconcile: what holds up one holds up its like.
 const ASKED_AT_A_TIME: usize = 4;
+/// Events that are not answered for by then are not waited for: nothing of a job depends on them.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 /// So many events of a pod are read; kubelets repeat themselves in one.
 const EVENTS_MAX: u32 = 100;
 
@@ -34,15 +37,23 @@ impl Troubles {
             let is_starting = pod.state == PodState::Starting(None) && pod.deleted.is_none();
             is_starting && now.since(pod.created) >= LONG_SECONDS
         };
-        let mut asked = 0;
+        let mut due = Vec::new();
         for pod in pods.iter_mut().filter(is_long) {
-            let known = self.by_pod.get(&pod.uid);
-            let is_due = known.is_none_or(|(at, _)| at.elapsed() >= EVERY);
-            if is_due && asked < ASKED_AT_A_TIME {
-                asked += 1;
-                let said = said_of(client, namespace, &pod.uid).await;
-                self.by_pod.insert(pod.uid.clone(), (Instant::now(), said));
+            let is_due = self.by_pod.get(&pod.uid).is_none_or(|(at, _)| at.elapsed() >= EVERY);
+            if is_due && due.len() < ASKED_AT_A_TIME {
+                // It was asked after, whatever becomes of the answer: events may be kept where nobody answers.
+                let (at, _) = self.by_pod.entry(pod.uid.clone()).or_insert((Instant::now(), None));
+                *at = Instant::now();
+                due.push(pod.uid.clone());
             }
+        }
+        let asked = due.iter().map(|uid| said_of(client, namespace, uid));
+        if let Ok(said) = timeout(ANSWERED_WITHIN, join_all(asked)).await {
+            for (uid, said) in due.into_iter().zip(said) {
+                self.by_pod.insert(uid, (Instant::now(), said));
+            }
+        }
+        for pod in pods.iter_mut().filter(is_long) {
             if let Some((_, Some(said))) = self.by_pod.get(&pod.uid) {
                 pod.state = PodState::Starting(Some(said.clone()));
             }
@@ -148,6 +159,19 @@ mod tests {
         let asked = asked.lock().unwrap().clone();
         assert_eq!(asked.len(), 3, "{asked:?}");
         assert!(asked[0].contains("involvedObject.uid%3Dold"), "{asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_that_nobody_answers_for_hold_a_job_up_for_seconds_and_seldom() {
+        let service =
+            service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
+        let (client, mut troubles, began) = (Client::new(service, "n"), Troubles::default(), Instant::now());
+        for _ in 0..2 {
+            let mut pods: Vec<PodView> =
+                (0..9).map(|pod_of| pod(&pod_of.to_string(), 0, PodState::Starting(None))).collect();
+            troubles.see(&client, "n", &mut pods[..4], Moment(100)).await;
+        }
+        assert_eq!(began.elapsed(), ANSWERED_WITHIN);
     }
 
     #[test]

@@ -143,6 +143,9 @@ mod tests {
         master: MasterView,
         trainer: Option<PodView>,
         now: i64,
+        /// How long a pod that was told to go is still seen as it was.
+        lag: i64,
+        gone_at: Option<i64>,
         /// Where trainers were put.
         put: Vec<String>,
     }
@@ -161,7 +164,9 @@ mod tests {
                 MasterView { phase: "training".to_owned(), is_progress_known: true, ..MasterView::default() };
             let job = fixture::job(json!({}), status);
             let memory = Memory::default();
-            Cluster { job, memory, nodes, broken, sees: true, master, trainer: None, now: BEGIN, put: vec![] }
+            let (lag, gone_at, put) = (0, None, Vec::new());
+            let (sees, trainer, now) = (true, None, BEGIN);
+            Cluster { job, memory, nodes, broken, sees, master, trainer, now, lag, gone_at, put }
         }
 
         /// Others of the role have made steps.
@@ -192,6 +197,9 @@ mod tests {
             let until = self.now + seconds;
             while self.now < until && !self.status().phase.is_over() {
                 self.now += 1;
+                if self.gone_at.is_some_and(|at| at <= self.now) {
+                    (self.trainer, self.gone_at) = (None, None);
+                }
                 let servers = [Role::Master, Role::Pserver].map(|role| pod(role, 0, PodState::Running));
                 let pods: Vec<PodView> = servers.into_iter().chain(self.trainer.clone()).collect();
                 let failed: Vec<String> =
@@ -210,7 +218,7 @@ mod tests {
                         Act::DeletePod { uid, .. }
                             if self.trainer.as_ref().is_some_and(|one| one.uid == uid) =>
                         {
-                            self.trainer = None;
+                            self.gone_at.get_or_insert(self.now + self.lag);
                         }
                         Act::CreatePod(plan) if plan.role == Role::Trainer => self.place(&plan),
                         _ => {}
@@ -307,6 +315,15 @@ mod tests {
                 cluster.now - BEGIN
             );
         }
+    }
+
+    #[test]
+    fn a_pod_that_is_seen_after_it_was_told_to_go_is_counted_once() {
+        let mut cluster = Cluster { lag: 4, ..Cluster::new(&["a", "b", "good"], without_image) };
+        cluster.run(600);
+        assert_eq!(cluster.put, ["a", "b", "good"]);
+        let counted: Vec<u32> = cluster.status().avoided_nodes.iter().map(|one| one.pods).collect();
+        assert_eq!(counted, [1, 1]);
     }
 
     #[test]

@@ -181,6 +181,11 @@ impl Observed<'_> {
         let view = self.view;
         for pod in view.pods.iter().filter(|pod| pod.deleted.is_none()) {
             let PodState::Starting(Some(Unusable { reason, message, .. })) = &pod.state else { continue };
+            // Counted once, though it may be seen for a while after it was told to go, or that may have failed.
+            if self.books.counted.contains(&pod.uid) {
+                self.spent.push((pod, Grace::Own));
+                continue;
+            }
             let why = format!("{reason}: {message}");
             let is_first = ends::life(self, pod).is_first;
             match nodes::verdict(view, &self.books, pod, is_first) {
