@@ -32,7 +32,7 @@ impl Images {
         let named = (settings.master_image.clone(), settings.pserver_image.clone());
         let own = match (&named, &settings.pod) {
             ((Some(_), Some(_)), _) | (_, None) => None,
-            (_, Some(pod)) => Some(own_image(client, &settings.lease_namespace, pod).await?),
+            (_, Some(pod)) => Some(own_image(client, settings.lease_namespace()?, pod).await?),
         };
         let image = |named: Option<String>, name: &str| match (named, &own) {
             (Some(image), _) => Ok(image),

@@ -44,7 +44,7 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
     telemetry::identify("", &identity);
     let keeps_all = settings.namespace.is_none();
     let leader =
-        Leader::new(client.clone(), &settings.lease_namespace, &settings.lease_name, identity, keeps_all);
+        Leader::new(client.clone(), settings.lease_namespace()?, &settings.lease_name, identity, keeps_all);
     let leader = Arc::new(leader);
     let reconciles = Arc::new(cluster::Reconciles::default());
     let jobs = Arc::new(cluster::Jobs::default());
@@ -67,7 +67,7 @@ pub async fn run(settings: settings::OperatorSettings, mut shutdown: Shutdown) -
             planning,
         };
         tokio::select! {
-            ran = cluster::run(client, scope, defaults, certificates(&settings), watched) => {
+            ran = cluster::run(client, scope, defaults, certificates(&settings)?, watched) => {
                 ran.context("the API server cannot be asked")?;
                 bail!("the watches ended")
             }
@@ -96,23 +96,23 @@ async fn defaults(
         master_image: images.master,
         pserver_image: images.pserver,
         elastic_class: Some(settings.elastic_priority_class.clone()).filter(|class| !class.is_empty()),
-        namespace: settings.lease_namespace.clone(),
+        namespace: settings.lease_namespace()?.to_owned(),
         store: settings.store.clone(),
         store_secret: settings.store_secret.clone(),
     })
 }
 
 /// How certificates of jobs are made.
-fn certificates(settings: &settings::OperatorSettings) -> cluster::CertificateSettings {
-    cluster::CertificateSettings {
+fn certificates(settings: &settings::OperatorSettings) -> anyhow::Result<cluster::CertificateSettings> {
+    Ok(cluster::CertificateSettings {
         default: match settings.tls_default {
             settings::TlsDefault::On => api::TlsMode::Issued,
             settings::TlsDefault::Off => api::TlsMode::Plaintext,
         },
         lifetime: settings.certificate_life,
-        authority: (settings.lease_namespace.clone(), settings.authority.clone()),
+        authority: (settings.lease_namespace()?.to_owned(), settings.authority.clone()),
         issuer: settings.issuer.clone(),
-    }
+    })
 }
 
 /// A client whose calls have deadlines and are counted.

@@ -55,9 +55,11 @@ pub struct OperatorSettings {
     /// The secret, in each namespace with jobs, with what an etcd over TLS is shown: ca.crt, and a client's tls.crt and tls.key
     #[arg(long, env = "SHOAL_JOB_STORE_SECRET", value_name = "SECRET")]
     pub store_secret: Option<String>,
-    /// Namespace in which the operators run, and have the Lease by which one of several is elected
-    #[arg(long, env = "SHOAL_LEASE_NAMESPACE", default_value = "shoal-system", value_name = "NAMESPACE")]
-    pub lease_namespace: String,
+    /// Namespace in which the operators run, and have the Lease by which one of several is elected; by default the one that they look
+    /// after, and no other for an operator of one namespace: by its lease there the cluster's operator leaves that to it. Without either,
+    /// shoal-system
+    #[arg(long, env = "SHOAL_LEASE_NAMESPACE", value_name = "NAMESPACE")]
+    pub lease_namespace: Option<String>,
     /// Name of that Lease
     #[arg(long, env = "SHOAL_LEASE_NAME", default_value = "shoal-operator", value_name = "NAME")]
     pub lease_name: String,
@@ -84,4 +86,46 @@ pub struct OperatorSettings {
     /// Address of the pages /metrics, /healthz and /readyz; none by default
     #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
     pub http: Option<SocketAddr>,
+}
+
+impl OperatorSettings {
+    /// The namespace of the Lease.
+    ///
+    /// # Errors
+    /// It is another than the one namespace that is looked after.
+    pub fn lease_namespace(&self) -> anyhow::Result<&str> {
+        match (&self.namespace, &self.lease_namespace) {
+            (Some(namespace), Some(lease)) if namespace != lease => anyhow::bail!(
+                "--namespace {namespace} with --lease-namespace {lease}: an operator of one namespace runs and has its lease there, by which \
+                 others leave that namespace to it: leave --lease-namespace out, or install it into {namespace}"
+            ),
+            (namespace, lease) => Ok(lease.as_deref().or(namespace.as_deref()).unwrap_or("shoal-system")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: OperatorSettings,
+    }
+
+    #[test]
+    fn an_operator_of_one_namespace_has_its_lease_there() {
+        let lease = |words: &[&str]| {
+            let line = Line::parse_from([&["operator"][..], words].concat());
+            line.settings.lease_namespace().map(str::to_owned).map_err(|error| error.to_string())
+        };
+        assert_eq!(lease(&[]).unwrap(), "shoal-system");
+        assert_eq!(lease(&["--lease-namespace", "ops"]).unwrap(), "ops");
+        assert_eq!(lease(&["--namespace", "team"]).unwrap(), "team");
+        assert_eq!(lease(&["--namespace", "team", "--lease-namespace", "team"]).unwrap(), "team");
+        let refused = lease(&["--namespace", "team", "--lease-namespace", "ops"]).unwrap_err();
+        assert!(refused.contains("install it into team"), "{refused}");
+    }
 }

@@ -58,7 +58,7 @@ impl Others {
             Event::Apply(lease) | Event::InitApply(lease) => self.see(lease),
             Event::Delete(lease) => drop(self.all().remove(&lease.namespace().unwrap_or_default())),
             Event::Init => {}
-            Event::InitDone => self.cannot_be_seen(),
+            Event::InitDone => self.need_not_be_waited_for(),
         }
     }
 
@@ -83,7 +83,7 @@ impl Others {
     }
 
     /// Nobody has to wait for other operators any more: they are known, or may not be looked at.
-    pub(super) fn cannot_be_seen(&self) {
+    pub(super) fn need_not_be_waited_for(&self) {
         self.is_ready.send_replace(true);
     }
 

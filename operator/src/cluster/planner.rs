@@ -196,7 +196,9 @@ impl Planner {
             let pods = self.pods.seen();
             let named =
                 pods.all().iter().map(|((namespace, name), pod)| (format!("{namespace}/{name}"), pod));
-            cluster_view(&sites, named, &facts, now)
+            let is_kept_by_others =
+                |name: &str| name.split_once('/').is_some_and(|(namespace, _)| self.others.keep(namespace));
+            cluster_view(&sites, named, &facts, is_kept_by_others, now)
         };
         let plans = plan(&inventory.view, &self.settings, now);
         let of_jobs = jobs.iter().map(|job| ObjectRef::from_obj(&**job)).zip(&facts).collect();

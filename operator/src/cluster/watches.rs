@@ -47,13 +47,24 @@ pub(super) async fn of_others(others: Option<Arc<Others>>, client: Client, name:
     let leases = watcher(Api::<Lease>::all(client), which).default_backoff();
     let noted = leases.for_each(async |event| match event {
         Ok(event) => others.note(&event),
-        Err(error) => {
-            others.cannot_be_seen();
-            tracing::warn!(%error, "other operators are not seen: this one keeps all jobs");
+        Err(error) if is_forbidden(&error) => {
+            others.need_not_be_waited_for();
+            tracing::warn!(%error, "other operators may not be looked at: those that are not known are left no jobs");
         }
+        Err(error) => tracing::warn!(%error, "other operators are not seen: this one waits until they are"),
     });
     noted.await;
     std::future::pending().await
+}
+
+/// Whether it has no right to that.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
+    | watcher::Error::WatchStartFailed(kube::Error::Api(status))) = error
+    else {
+        return false;
+    };
+    status.code == 403
 }
 
 /// Plans for as long as it is polled; an operator of one namespace never does.

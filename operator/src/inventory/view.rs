@@ -33,12 +33,15 @@ struct Members<'a> {
 
 /// The view of a cluster with these nodes, pods by their names, and jobs, so many seconds after 1970.
 ///
+/// `is_kept_by_others` says of a pod's name whether the jobs of its namespace are another operator's.
+///
 /// A pod waits once its scheduler has looked at it. Before, it may still find a node with room, or have made room by preemption
 /// without having said where: to make some elsewhere would take twice as much.
 pub fn cluster_view<'a>(
     sites: &'a [Site],
     tenants: impl Iterator<Item = (String, &'a Tenant)>,
     jobs: &'a [JobFacts],
+    is_kept_by_others: impl Fn(&str) -> bool,
     now: Seconds,
 ) -> Inventory {
     let places: BTreeMap<&str, usize> =
@@ -62,8 +65,9 @@ pub fn cluster_view<'a>(
                 });
                 used[node].add(&beyond(&asked, &counted.unwrap_or_default()));
             }
-            // A job's own pods that wait are in what the job wants.
-            _ if tenant.member.is_some() => {}
+            // The pods that wait of a job that is planned for are in what it wants; of others' jobs they are pods like any.
+            (_, Some(_)) => {}
+            (_, None) if tenant.member.is_some() && !is_kept_by_others(&name) => {}
             (PodPlace::Nominated(node, wish), _) => match places.get(node.as_str()) {
                 Some(&node) => used[node].add(&tenant.amounts.planned(&devices)),
                 None => waiting.push((name, tenant, wish)),
@@ -221,7 +225,7 @@ mod tests {
 
     fn seen(pods: &[Tenant], job: JobFacts) -> Inventory {
         let named = pods.iter().enumerate().map(|(at, pod)| (format!("p{at}"), pod));
-        cluster_view(&[site("a", 8000), site("b", 8000)], named, &[job], 9)
+        cluster_view(&[site("a", 8000), site("b", 8000)], named, &[job], |_| false, 9)
     }
 
     #[test]
@@ -279,7 +283,7 @@ mod tests {
         let waiting = |is_unschedulable: bool, since: Seconds| {
             let pod = Tenant { is_unschedulable, since, ..pod(None, 700, None) };
             let pods = [("p".to_owned(), &pod)].into_iter();
-            cluster_view(&[site("a", 8000)], pods, &[facts(1, &[])], 100).view.waiting.len()
+            cluster_view(&[site("a", 8000)], pods, &[facts(1, &[])], |_| false, 100).view.waiting.len()
         };
         assert_eq!([waiting(false, 99), waiting(true, 99), waiting(false, 90)], [0, 1, 1]);
         assert_eq!(waiting(false, 101), 0, "the clock of the API server is ahead");
@@ -290,7 +294,11 @@ mod tests {
         let mut other = facts(1, &[]);
         other.uid = "another".to_owned();
         let pods = [pod(Some("a"), 1000, Some((Role::Trainer, 0))), pod(None, 1, Some((Role::Trainer, 1)))];
-        let view = seen(&pods, other).view;
-        assert_eq!((view.nodes[0].used.0[CPU], view.waiting.len()), (1000, 0));
+        let view = seen(&pods, other.clone()).view;
+        assert_eq!((view.nodes[0].used.0[CPU], view.waiting.len()), (1000, 0), "it may be going");
+        let named = pods.iter().enumerate().map(|(at, pod)| (format!("theirs/p{at}"), pod));
+        let is_theirs = |name: &str| name.starts_with("theirs/");
+        let view = cluster_view(&[site("a", 8000)], named, &[other], is_theirs, 9).view;
+        assert_eq!((view.nodes[0].used.0[CPU], view.waiting.len()), (1000, 1), "another operator wants it");
     }
 }
