@@ -48,17 +48,22 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-/// Writes a plan's status, over exactly the version that was looked at as well.
+/// Writes a plan's status, over exactly the version that was looked at as well. Returns the plan as it is then; none if it is gone or was
+/// changed meanwhile.
 pub(super) async fn write_plan(
     fleet: &Fleet,
     plan: &ScalePlan,
     status: &ScalePlanStatus,
-) -> kube::Result<()> {
+) -> kube::Result<Option<ScalePlan>> {
     let namespace = plan.namespace().unwrap_or_default();
     let (plans, name): (Api<ScalePlan>, _) =
         (Api::namespaced(fleet.client.clone(), &namespace), plan.name_any());
     let how = PatchParams::apply(FIELD_MANAGER).force();
-    unless_gone(plans.patch_status(&name, &how, &Patch::Apply(plan_patch(plan, status))).await)
+    match plans.patch_status(&name, &how, &Patch::Apply(plan_patch(plan, status))).await {
+        Ok(plan) => Ok(Some(plan)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes a plan its job's, so that it goes with it. One that waits for a job that is not there yet is nobody's.
@@ -71,10 +76,16 @@ pub(super) async fn own_plan(fleet: &Fleet, job: &TrainingJob, plan: &ScalePlan)
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "TrainingJob", "name": job.name_any(), "uid": uid,
     }));
     let plans: Api<ScalePlan> = Api::namespaced(fleet.client.clone(), &plan.namespace().unwrap_or_default());
-    let patch = json!({ "metadata": { "uid": plan.uid(), "ownerReferences": owners } });
+    // Over that version alone: owners are written as a whole.
+    let patch = json!({ "metadata": {
+        "uid": plan.uid(), "resourceVersion": plan.resource_version(), "ownerReferences": owners,
+    } });
     match plans.patch(&plan.name_any(), &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
-        // With the rights of an operator before, it stays nobody's.
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            tracing::debug!(plan = plan.name_any(), why = status.message, "the plan stays when its job goes");
+            Ok(())
+        }
         other => other.map(drop),
     }
 }
