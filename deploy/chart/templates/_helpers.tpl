@@ -29,9 +29,19 @@ app.kubernetes.io/part-of: shoal
 {{- end }}
 {{- end }}
 
-{{/* Whether the operator may read its own pod, and is called as it expects. */}}
+{{/* The one namespace whose jobs are looked after, if it is one: an operator of it runs and has its lease there. */}}
+{{- define "shoal.watched" -}}
+{{- with .Values.watchNamespace -}}
+{{- if ne . $.Release.Namespace -}}
+{{- fail (printf "watchNamespace: an operator of one namespace is installed into it: helm install --namespace %s, or leave watchNamespace out" .) -}}
+{{- end -}}
+{{ . }}
+{{- end -}}
+{{- end }}
+
+{{/* Whether the operator's image is called as it expects. */}}
 {{- define "shoal.seesItself" -}}
-{{- if and (or (not .Values.watchNamespace) (eq .Values.watchNamespace .Release.Namespace)) (eq .Values.image.name "shoal-operator") -}}
+{{- if eq .Values.image.name "shoal-operator" -}}
 yes
 {{- end }}
 {{- end }}
@@ -100,9 +110,6 @@ yes
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [get, create, update]
-- apiGroups: [""]
-  resources: [secrets]
-  verbs: [create]
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ .Values.tls.authority }}]
