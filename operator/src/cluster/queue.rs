@@ -61,7 +61,7 @@ impl Queue {
     }
 }
 
-/// The jobs that control an object.
+/// The jobs that own an object, by kube's own rule: those that it reconciles because of the object, and no others, come out of the queue.
 pub(super) fn owners<K: Resource>(object: &K) -> Vec<Key> {
     let metadata = object.meta();
     let namespace = metadata.namespace.clone().unwrap_or_default();

@@ -40,7 +40,7 @@ struct Arguments {
     /// How long the jobs rest, and how long they lose trainers
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Seconds in which each job loses one trainer, which is longer than they do
+    /// Seconds in which each job loses one trainer: more than --seconds
     #[arg(long, default_value_t = 600)]
     lost_every: u64,
     /// The operator's program; by default it is built as this program was

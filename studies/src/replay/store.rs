@@ -73,15 +73,18 @@ pub(super) struct Which {
 }
 
 impl Which {
-    fn has(&self, (namespace, name): &Key, text: &[u8]) -> bool {
+    fn has(&self, key: &Key, text: &[u8]) -> bool {
         let is_labelled = |(label, value): &(String, Option<String>)| {
             let object: Value = serde_json::from_slice(text).unwrap_or_default();
             let has = object["metadata"]["labels"].get(label).and_then(Value::as_str);
             has.is_some_and(|has| value.as_ref().is_none_or(|value| value == has))
         };
+        self.names(key) && self.label.as_ref().is_none_or(is_labelled)
+    }
+
+    fn names(&self, (namespace, name): &Key) -> bool {
         self.namespace.as_ref().is_none_or(|asked| asked == namespace)
             && self.name.as_ref().is_none_or(|asked| asked == name)
-            && self.label.as_ref().is_none_or(is_labelled)
     }
 }
 
@@ -186,7 +189,8 @@ impl Store {
         let now = state.version;
         let events = &state.collection(collection).events;
         let from = events.partition_point(|(at, ..)| *at <= version);
-        let chosen = events[from..].iter().filter(|(_, key, text)| which.has(key, text));
+        // Nobody watches by labels here: what is deleted or has lost one would have to be told apart.
+        let chosen = events[from..].iter().filter(|(_, key, _)| which.names(key));
         (chosen.map(|(.., line)| line.clone()).collect(), now)
     }
 
