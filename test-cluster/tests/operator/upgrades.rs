@@ -48,11 +48,15 @@ async fn jobs_that_train_lose_no_step_when_operator_and_definitions_are_upgraded
     };
     let jobs = [("stated", json!({ "replicas": 2 })), ("free", json!({}))]
         .map(|(name, trainer)| (name, job(name, trainer)));
+    // One that was taken then and would be refused now.
+    let long = "x".repeat(50);
+    let refused_now = job(&long, json!({}));
 
     world.kill_operator();
     world.kubectl(&["apply", "--validate=false", "-f", &before]);
     world.start_operator_program(&operator, &admin, &["--identity", "before"]);
     jobs.iter().for_each(|(_, job)| world.apply(job));
+    world.apply(&refused_now);
     for (name, _) in &jobs {
         world.wait_for_condition(name, "Ready").await;
     }
@@ -69,6 +73,8 @@ async fn jobs_that_train_lose_no_step_when_operator_and_definitions_are_upgraded
         } else {
             world.kubectl(&["apply", "--validate=false", "-f", &before]);
             world.start_operator_program(&operator, &admin, &["--identity", "before"]);
+            // As docs/install.md says.
+            world.kubectl(&["delete", "pdb", "-l", "shoal.dev/job"]);
         }
         for ((name, _), step) in jobs.iter().zip(steps) {
             let leads = async |world: &World| {
@@ -81,6 +87,22 @@ async fn jobs_that_train_lose_no_step_when_operator_and_definitions_are_upgraded
         let now: std::collections::BTreeMap<String, String> =
             world.uids().into_iter().filter(|(name, _)| pods.contains_key(name)).collect();
         assert_eq!(now, pods, "no pod is made anew, {round}");
+        if round == "upgraded" {
+            let is_told = async |world: &World| world.job(&long)["status"]["phase"] == "Invalid";
+            world.wait_for("a name that no pod can have is told of", is_told).await;
+            world.kubectl(&["delete", "trainingjob", &long, "--timeout=60s"]);
+        }
+        // Whatever version made them before: both pservers are never drained at once, and nothing of a job is refused.
+        let is_whole = async |world: &World| {
+            let budgets = world.kubectl(&["get", "pdb", "-l", "shoal.dev/job", "-o", "name"]);
+            let stalled = |name: &str| {
+                let conditions = world.job(name)["status"]["conditions"].as_array().cloned();
+                let is_true = |one: &serde_json::Value| one["type"] == "Stalled" && one["status"] == "True";
+                conditions.unwrap_or_default().iter().any(is_true)
+            };
+            budgets.lines().count() == jobs.len() && !jobs.iter().any(|(name, _)| stalled(name))
+        };
+        world.wait_for(&format!("budgets are there and nothing is refused, {round}"), is_whole).await;
     }
     for (name, job) in &jobs {
         world.wait_for_condition(name, "Succeeded").await;
