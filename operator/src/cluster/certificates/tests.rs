@@ -270,10 +270,11 @@ async fn a_read_of_the_authority_that_hangs_holds_up_nobody_who_knows_one() {
     tokio::time::advance(Duration::from_secs(60)).await;
     let began = Instant::now();
     for _ in 0..3 {
-        let now = all.authorities.current().await.unwrap().authority;
+        let now = tokio::time::timeout(Duration::from_secs(1), all.authorities.current());
+        let now = now.await.expect("the look is made beside").unwrap().authority;
         assert_eq!(now.fingerprint(), known.fingerprint());
     }
-    assert_eq!(began.elapsed(), Duration::ZERO, "the look is made beside");
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
 /// The seconds of the clock on the wall, which no test turns.
