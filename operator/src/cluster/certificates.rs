@@ -1,24 +1,23 @@
-//! Certificates of jobs, issued and changed in time: what was decided by [`certificate_due`] becomes secrets. A secret is never read: its metadata
-//! says what it holds, and what is not owned by the job is never touched.
+//! Certificates of jobs, issued and changed in time: what was decided by [`certificate_due`] becomes secrets, and credentials of this
+//! operator as each job's client.
 
-use super::apply::{Outcome, refusal};
-use super::authority::Authorities;
+mod calls;
+mod held;
+
+use super::apply::{self, Outcome};
+use super::authority::{Authorities, Usable};
 use super::cert_manager::{self, Asked};
 use super::clients::Clients;
 use super::fleet::{Fleet, Known, locked, present};
-use super::owned;
-use crate::api::{TlsMode, TrainingJob};
+use crate::api::{Moment, TlsMode, TrainingJob};
 use crate::decide::{CertificateView, IssuerView, certificate_due, certificate_end};
-use crate::manifest::{
-    FIELD_MANAGER, Issuer, certificate_name, certificate_of, certificate_secret, credentials_of, identity,
-};
+use crate::manifest::{Issuer, certificate_name, certificate_secret, credentials_of, identity};
+use calls::Found;
+use held::{Secrets, Source, served};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
 use shoal_runtime::host::authority::{Authority, Issued};
 use shoal_runtime::host::rpc::tls::{Identity, Role, Validity};
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -26,6 +25,10 @@ use tokio::time::Instant;
 const GIVEN_EVERY: Duration = Duration::from_secs(60);
 /// Whether a job's secrets are still there is looked at so often.
 const LOOK_EVERY: Duration = Duration::from_secs(600);
+/// What of secrets is not looked at yet is looked at within this part of a certificate's life.
+const PRESUMED_PART: u64 = 24;
+/// The object of refusals that concern the authority.
+pub(super) const AUTHORITY: &str = "Authority";
 /// The word for a certificate that cannot be made.
 const REFUSED: &str = "CertificateRefused";
 
@@ -49,54 +52,34 @@ pub(super) struct Certificates {
     pub(super) lifetime: u64,
     pub(super) issuer: Option<Issuer>,
     authorities: Authorities,
+    began: Moment,
     pub(super) clients: std::sync::Arc<Clients>,
 }
 
-/// What is known of one job's certificates. Lost with its process, whose successor looks at the secrets.
+/// What is known of one job's certificates. Lost with its process, whose successor goes by the job's status and pods, and by its secrets.
 #[derive(Default)]
 pub(super) struct Certified {
-    /// By role, the secrets that are there.
-    held: BTreeMap<Role, Held>,
+    pub(super) secrets: Secrets,
+    /// When another operator has last served the job; none before anybody has asked.
+    served: Option<Option<Moment>>,
+    has_presumed: bool,
     /// This operator's own certificate as the job's client.
     own: Option<CertificateView>,
     /// The same from cert-manager, as far as it has come.
     pub(super) asked: Asked,
     given: Option<Instant>,
+    /// Why the newest credentials cannot be had, though those before may still be good.
+    fault: Option<String>,
     /// What was told of a master that cannot be asked.
     told: Option<String>,
-}
-
-/// A secret that is the job's.
-struct Held {
-    /// What it says of its certificate.
-    view: Option<CertificateView>,
-    uid: Option<String>,
-    version: Option<String>,
-    looked: Instant,
-}
-
-/// What came of a look, or of a change.
-enum Found {
-    /// It is there, and the job's own.
-    There(Held),
-    /// It is not there, or another than was looked at.
-    Not,
-    Refused(Outcome),
+    /// Whether it was told that the authority ends soon.
+    is_end_told: bool,
 }
 
 impl Certified {
     /// Whether pods of that role find the secret that they mount.
     pub(super) fn has(&self, role: &str) -> bool {
-        self.held.keys().any(|held| held.word() == role)
-    }
-
-    pub(super) fn note_there(&mut self, role: Role) {
-        let held = Held { view: None, uid: None, version: None, looked: Instant::now() };
-        self.held.insert(role, held);
-    }
-
-    pub(super) fn looked(&self, role: Role) -> Option<Instant> {
-        self.held.get(&role).map(|held| held.looked)
+        self.secrets.has(role)
     }
 }
 
@@ -114,6 +97,7 @@ impl Certificates {
         let (namespace, name) = &settings.authority;
         Certificates {
             authorities: Authorities::new(client.clone(), namespace, name),
+            began: present(),
             client,
             default: settings.default,
             lifetime: settings.lifetime.as_secs().max(1),
@@ -124,11 +108,7 @@ impl Certificates {
 
     fn issuer_view<'a>(&self, authority: &'a Authority) -> IssuerView<'a> {
         let ends = i64::try_from(authority.validity().until).unwrap_or(i64::MAX);
-        IssuerView {
-            authority: authority.fingerprint(),
-            ends: crate::api::Moment(ends),
-            lifetime: self.lifetime,
-        }
+        IssuerView { authority: authority.fingerprint(), ends: Moment(ends), lifetime: self.lifetime }
     }
 
     /// A certificate from now on.
@@ -147,7 +127,8 @@ impl Certificates {
         Ok((issued, CertificateView { issued: now, expires, authority: issuer.authority.to_owned() }))
     }
 
-    /// Sees that the job's master can be spoken with. Returns why it cannot, if that has not been told.
+    /// Sees that the job's master can be spoken with. Returns why it cannot, if that has not been told: not while credentials of
+    /// before are good.
     pub(super) async fn speak(&self, job: &TrainingJob, certified: &mut Certified) -> Option<String> {
         let uid = job.uid().unwrap_or_default();
         let spoken = match (job.tls(), &self.issuer) {
@@ -159,14 +140,21 @@ impl Certificates {
             (TlsMode::Issued, Some(issuer)) => cert_manager::believe(self, job, issuer, certified).await,
             (TlsMode::Given, _) => self.believe_given(job, &uid, certified).await,
         };
-        let why = spoken.err();
-        if let Some(why) = &why
+        let fault = spoken.err();
+        if let Some(why) = &fault
             && !self.clients.keep(&uid)
         {
             self.clients.never(&uid, why);
         }
-        let is_news = why.is_some() && why != certified.told;
-        certified.told = why;
+        let is_seen = fault.is_none() || self.clients.are_good(&uid, present());
+        if is_seen && fault.is_some() && fault != certified.fault {
+            let (job, why) = (job.name_any(), fault.as_deref());
+            tracing::info!(job, why, "the operator's certificate is not renewed yet: the one before is good");
+        }
+        let unseen = fault.clone().filter(|_| !is_seen);
+        certified.fault = fault;
+        let is_news = unseen.is_some() && unseen != certified.told;
+        certified.told = unseen;
         certified.told.clone().filter(|_| is_news)
     }
 
@@ -176,7 +164,7 @@ impl Certificates {
         uid: &str,
         certified: &mut Certified,
     ) -> Result<(), String> {
-        let authority = self.authorities.current().await?;
+        let authority = self.authorities.current().await.map_err(|(_, why)| why)?.authority;
         if !self.clients.keep(uid) {
             certified.own = None;
         }
@@ -202,7 +190,7 @@ impl Certificates {
         )?;
         let is_fresh = certified.given.is_some_and(|read| read.elapsed() < GIVEN_EVERY);
         if is_fresh {
-            return match &certified.told {
+            return match &certified.fault {
                 Some(why) => Err(why.clone()),
                 None if self.clients.keep(uid) => Ok(()),
                 None => Err("it was not read".to_owned()),
@@ -238,25 +226,23 @@ impl Fleet {
         if let Some(issuer) = self.certificates.issuer.clone() {
             return cert_manager::certify(self, job, &issuer, known, failed).await;
         }
-        let authority = match self.certificates.authorities.current().await {
-            Ok(authority) => authority,
-            Err(why) => {
-                let object = secret_object(job, Role::Master);
-                known.refusals.note(
-                    &object,
-                    ("AuthorityMissing", why),
-                    Instant::now(),
-                    &mut locked(&self.random),
-                );
+        let usable = match self.certificates.authorities.current().await {
+            Ok(usable) => usable,
+            Err(reason) => {
+                known.refusals.note(AUTHORITY, reason, Instant::now(), &mut locked(&self.random));
                 return;
             }
         };
+        known.refusals.forgive(AUTHORITY);
+        self.tell_of_the_end(job, &usable, known).await;
+        let authority = &usable.authority;
+        self.presume(job, known, &self.certificates.issuer_view(authority), usable.settled);
         for role in Role::ALL {
             let (object, now) = (secret_object(job, role), Instant::now());
             if !known.refusals.is_due(&object, now) {
                 continue;
             }
-            match self.certificates.certify_role(job, role, &authority, &mut known.certified).await {
+            match self.certificates.certify_role(job, role, authority, &mut known.certified).await {
                 Ok(None) => known.refusals.forgive(&object),
                 Ok(Some((word, why))) => {
                     known.refusals.note(&object, (word, why), now, &mut locked(&self.random));
@@ -264,6 +250,46 @@ impl Fleet {
                 Err(error) => *failed = Some(error),
             }
         }
+    }
+
+    /// Tells people once that the authority ends before a certificate would that is issued now.
+    async fn tell_of_the_end(&self, job: &TrainingJob, usable: &Usable, known: &mut Known) {
+        let is_soon = usable.ends_in(present()).is_some_and(|left| left < self.certificates.lifetime);
+        if is_soon && !std::mem::replace(&mut known.certified.is_end_told, true) {
+            let (place, ends) = (self.certificates.authorities.place(), usable.ends());
+            let why = format!(
+                "{place}: the authority ends at {ends}, and the job's certificates with it: put another in its place before"
+            );
+            apply::event(self, job, true, "AuthorityEnds", &why).await;
+        }
+        known.certified.is_end_told = is_soon;
+    }
+
+    /// Once for each job: takes secrets for granted that another operator has seen to lately, so that an operator that begins does not
+    /// ask for those of all jobs at once. They are looked at later, each job's at a moment of its own.
+    pub(super) fn presume(
+        &self,
+        job: &TrainingJob,
+        known: &mut Known,
+        issuer: &IssuerView<'_>,
+        settled: Moment,
+    ) {
+        let certified = &mut known.certified;
+        let is_first = !std::mem::replace(&mut certified.has_presumed, true);
+        if !is_first || !issuer.presumes(certified.served.flatten(), settled, present()) {
+            return;
+        }
+        let longest = LOOK_EVERY.min(Duration::from_secs(issuer.lifetime / PRESUMED_PART));
+        let half = u64::try_from(longest.as_millis() / 2).unwrap_or(0);
+        let after = Duration::from_millis(half + locked(&self.random).below(half.max(1)));
+        certified.secrets.presume(&self.pods.of(job), issuer.authority, after);
+    }
+}
+
+impl Certified {
+    /// Notes when the job was served last, as its status says when this operator sees it first: before it has written any.
+    pub(super) fn see_served(&mut self, job: &TrainingJob) {
+        self.served.get_or_insert_with(|| served(job));
     }
 }
 
@@ -277,47 +303,68 @@ impl Certificates {
         certified: &mut Certified,
     ) -> kube::Result<Option<(&'static str, String)>> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
+        let issuer = self.issuer_view(authority);
+        // A job that is younger than this operator has none: it is made without a look.
+        let mut may_be_there = !self.has_seen_begin(job);
         // Who was looked at, and is another by now, is looked at once more.
         for _ in 0..3 {
-            let held = match certified.held.remove(&role) {
-                Some(held) if held.looked.elapsed() >= LOOK_EVERY => look(&secrets, job, role).await?,
-                Some(held) => Found::There(held),
-                None => Found::Not,
+            let (is_fresh, held) = (certified.secrets.is_fresh(role), certified.secrets.of(role).cloned());
+            let found = match held.map(|held| held.source) {
+                Some(Source::Pods(fingerprint)) if is_fresh && fingerprint == issuer.authority => {
+                    return Ok(None);
+                }
+                Some(Source::Look(seen)) if is_fresh => Found::There(seen),
+                None if !may_be_there => Found::Not,
+                _ => {
+                    let found = calls::look(&secrets, job, role).await?;
+                    certified.note(role, &found);
+                    found
+                }
             };
-            let held = match held {
+            let seen = match found {
                 Found::Refused(outcome) => return Ok(refused(outcome)),
-                Found::There(held) => Some(held),
+                Found::There(seen) => Some(seen),
                 Found::Not => None,
             };
-            let view = held.as_ref().and_then(|held| held.view.as_ref());
-            let Some(why) = certificate_due(view, &self.issuer_view(authority), present()) else {
-                certified.held.extend(held.map(|held| (role, held)));
-                return Ok(None);
-            };
+            let view = seen.as_ref().and_then(|seen| seen.view.as_ref());
+            let Some(why) = certificate_due(view, &issuer, present()) else { return Ok(None) };
             let (issued, view) = match self.issue(authority, job, role) {
                 Ok(issued) => issued,
                 Err(why) => return Ok(Some((REFUSED, why))),
             };
             let secret = certificate_secret(job, role, issued.pem(), &view);
-            let written = match &held {
-                None => create(&secrets, job, role, &secret, &view).await?,
-                Some(held) => replace(&secrets, job, role, &secret, held).await?,
+            let written = match &seen {
+                None => calls::create(&secrets, job, role, &secret, &view).await?,
+                Some(seen) => calls::replace(&secrets, job, role, &secret, seen).await?,
             };
+            certified.note(role, &written);
+            may_be_there = true;
             match written {
-                Found::There(held) => {
-                    let is_issued = held.view.as_ref() == Some(&view);
-                    certified.held.insert(role, held);
-                    if is_issued {
-                        let (job, expires) = (job.name_any(), view.expires.to_string());
-                        tracing::info!(job, %role, expires, %why, "a certificate is issued");
-                        return Ok(None);
-                    }
+                Found::There(seen) if seen.view.as_ref() == Some(&view) => {
+                    let (job, expires) = (job.name_any(), view.expires.to_string());
+                    tracing::info!(job, %role, expires, %why, "a certificate is issued");
+                    return Ok(None);
                 }
-                Found::Not => {}
+                Found::There(_) | Found::Not => {}
                 Found::Refused(outcome) => return Ok(refused(outcome)),
             }
         }
         Ok(None)
+    }
+
+    /// Whether a job was made since this operator began.
+    fn has_seen_begin(&self, job: &TrainingJob) -> bool {
+        let made = job.metadata.creation_timestamp.as_ref();
+        made.is_some_and(|made| Moment::from(made.0) >= self.began)
+    }
+}
+
+impl Certified {
+    fn note(&mut self, role: Role, found: &Found) {
+        match found {
+            Found::There(seen) => self.secrets.note(role, seen.clone()),
+            Found::Not | Found::Refused(_) => self.secrets.forget(role),
+        }
     }
 }
 
@@ -328,63 +375,7 @@ fn refused(outcome: Outcome) -> Option<(&'static str, String)> {
     }
 }
 
-/// Looks at a secret's metadata by a change that changes nothing: whoever may do that to the job's own secrets need not be allowed to read
-/// all of a namespace.
-async fn look(secrets: &Api<Secret>, job: &TrainingJob, role: Role) -> kube::Result<Found> {
-    patched(secrets, job, role, &json!({})).await
-}
-
-async fn create(
-    secrets: &Api<Secret>,
-    job: &TrainingJob,
-    role: Role,
-    secret: &Secret,
-    view: &CertificateView,
-) -> kube::Result<Found> {
-    let how = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match secrets.create(&how, secret).await {
-        Ok(made) => Ok(Found::There(Held {
-            view: Some(view.clone()),
-            uid: made.uid(),
-            version: made.resource_version(),
-            looked: Instant::now(),
-        })),
-        // Of an operator before, or somebody has its name.
-        Err(kube::Error::Api(status)) if status.code == 409 => look(secrets, job, role).await,
-        Err(error) => Ok(Found::Refused(refusal(&secret_object(job, role), error)?)),
-    }
-}
-
-/// Puts another set in the place of one, over exactly the secret that was looked at: of two operators that do so one is refused.
-async fn replace(
-    secrets: &Api<Secret>,
-    job: &TrainingJob,
-    role: Role,
-    secret: &Secret,
-    held: &Held,
-) -> kube::Result<Found> {
-    let mut patch =
-        json!({ "metadata": { "annotations": secret.metadata.annotations }, "data": secret.data });
-    (patch["metadata"]["uid"], patch["metadata"]["resourceVersion"]) = (json!(held.uid), json!(held.version));
-    patched(secrets, job, role, &patch).await
-}
-
-async fn patched(secrets: &Api<Secret>, job: &TrainingJob, role: Role, patch: &Value) -> kube::Result<Found> {
-    let (name, what) = (certificate_name(job, role.word()), secret_object(job, role));
-    match secrets.patch_metadata(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Merge(patch)).await {
-        Ok(there) => Ok(match owned::refused(&what, &there.metadata, job) {
-            Some(refused) => Found::Refused(refused),
-            None => Found::There(Held {
-                view: certificate_of(&there.metadata),
-                uid: there.metadata.uid,
-                version: there.metadata.resource_version,
-                looked: Instant::now(),
-            }),
-        }),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Found::Not),
-        Err(error) => Ok(Found::Refused(refusal(&what, error)?)),
-    }
-}
-
+#[cfg(test)]
+pub(super) mod server;
 #[cfg(test)]
 mod tests;

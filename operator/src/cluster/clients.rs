@@ -2,6 +2,7 @@
 //! alone. Certificates are changed under channels that are open.
 
 use super::fleet::locked;
+use crate::api::Moment;
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::rpc::tls::PemSet;
 use std::collections::BTreeMap;
@@ -54,6 +55,12 @@ impl Clients {
         let kept =
             all.get_mut(uid).filter(|(speech, _)| matches!(speech, Speech::Security(Security::Tls(_))));
         kept.map(|(_, used)| *used = Instant::now()).is_some()
+    }
+
+    /// Whether a job's master believes those that are in use.
+    pub(super) fn are_good(&self, uid: &str, now: Moment) -> bool {
+        let validity = self.of(uid).ok().and_then(|security| security.validity());
+        validity.is_some_and(|validity| i64::try_from(validity.until).is_ok_and(|until| now.0 <= until))
     }
 
     /// How a job's master is spoken with.

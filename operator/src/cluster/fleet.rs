@@ -3,7 +3,7 @@
 
 use super::apply::{self, Outcome};
 use super::cert_manager::certificate_object;
-use super::certificates::{Certificates, Certified, secret_object};
+use super::certificates::{AUTHORITY, Certificates, Certified, secret_object};
 use super::creations::pod_object;
 use super::failure::ReconcileError;
 use super::leader::Leader;
@@ -150,6 +150,7 @@ impl Fleet {
         known.troubles.see(&self.client, &namespace, &mut pods, present()).await;
         let plans = self.plans.of(&job);
         let master = master_of(&job, &pods);
+        known.certified.see_served(&job);
         if master.is_some()
             && let Some(why) = self.certificates.speak(&job, &mut known.certified).await
         {
@@ -355,7 +356,7 @@ fn objects(acts: &[Act], job: &TrainingJob) -> BTreeSet<String> {
             let certificates = tls::Role::ALL.into_iter();
             let certificates =
                 certificates.flat_map(|role| [secret_object(job, role), certificate_object(job, role)]);
-            certificates.collect()
+            certificates.chain([AUTHORITY.to_owned()]).collect()
         }
         Act::CreatePod(plan) => vec![pod_object(job, plan)],
         _ => Vec::new(),

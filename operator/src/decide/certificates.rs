@@ -52,6 +52,15 @@ impl CertificateView {
     }
 }
 
+impl IssuerView<'_> {
+    /// Whether certificates of a job whose pods run count as there and not due, though this operator has looked at none: another has
+    /// served the job lately (`served`), and since what it issues by was the same (`settled`). It looked at them every ten minutes, and
+    /// a third of their life is left where they are changed in time: a quarter of that is no risk.
+    pub fn presumes(&self, served: Option<Moment>, settled: Moment, now: Moment) -> bool {
+        served.is_some_and(|served| served >= settled && now.since(served) <= self.lifetime / 12)
+    }
+}
+
 /// When a certificate ends that is issued now: with its time, or with its authority's.
 pub fn certificate_end(issuer: &IssuerView<'_>, now: Moment) -> Moment {
     now.plus(issuer.lifetime).min(issuer.ends)
@@ -99,6 +108,16 @@ mod tests {
             certificate_due(Some(&issued(100, &ISSUER)), &other, Moment(101)),
             Some(Due::OtherAuthority)
         );
+    }
+
+    #[test]
+    fn certificates_are_presumed_only_of_a_job_that_was_served_lately_and_under_the_same_authority() {
+        let issuer = IssuerView { lifetime: 1200, ..ISSUER };
+        let presumes = |served, settled| issuer.presumes(served, Moment(settled), Moment(1000));
+        assert!(presumes(Some(Moment(900)), 900) && presumes(Some(Moment(1000)), 0));
+        assert!(!presumes(None, 0), "nobody knows of an operator before");
+        assert!(!presumes(Some(Moment(899)), 0), "it was away for more than a twelfth of their life");
+        assert!(!presumes(Some(Moment(950)), 951), "the authority was changed since");
     }
 
     #[test]

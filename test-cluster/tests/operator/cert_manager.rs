@@ -33,23 +33,37 @@ fn items(world: &World, what: &str) -> Vec<Value> {
     listed["items"].as_array().unwrap().clone()
 }
 
+/// Writes what an object of cert-manager's says of itself.
+fn say(world: &World, plural: &str, mut object: Value, status: Value) {
+    object["status"] = status;
+    let name = object["metadata"]["name"].as_str().unwrap();
+    let path = format!("/apis/cert-manager.io/v1/namespaces/default/{plural}/{name}/status");
+    let file = world.path("answered.json");
+    std::fs::write(&file, object.to_string()).unwrap();
+    world.kubectl(&["replace", "--raw", &path, "-f", &file.to_string_lossy()]);
+}
+
 /// cert-manager, once: secrets for certificates that have none, and answers to requests that have none.
 fn attend(world: &World, pem: &PemSet) {
     let authority = Authority::of(pem).unwrap();
     for asked in items(world, "certificates.cert-manager.io") {
-        let name = asked["spec"]["secretName"].as_str().unwrap();
-        if !world.kubectl(&["get", "secret", name, "--ignore-not-found", "-o", "name"]).is_empty() {
+        if !asked["status"].is_null() {
             continue;
         }
+        let name = asked["spec"]["secretName"].as_str().unwrap();
         let identity = Identity::of_uri(asked["spec"]["uris"][0].as_str().unwrap()).unwrap();
+        let of_role = format!("managed-{}", identity.role);
+        assert!(!world.pods().iter().any(|pod| pod.starts_with(&of_role)), "no pod comes before its secret");
         let issued = authority.issue(&identity, Validity::lasting(wall_seconds(), 3600)).unwrap();
         let PemSet { authorities, certificate, key } = issued.pem();
         world.apply(&json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "type": "kubernetes.io/tls",
             "stringData": { "ca.crt": authorities, "tls.crt": certificate, "tls.key": key },
         }));
+        let ready = json!({ "type": "Ready", "status": "True", "observedGeneration": asked["metadata"]["generation"] });
+        say(world, "certificates", asked, json!({ "conditions": [ready] }));
     }
-    for mut asked in items(world, "certificaterequests.cert-manager.io") {
+    for asked in items(world, "certificaterequests.cert-manager.io") {
         if !asked["status"].is_null() {
             continue;
         }
@@ -62,12 +76,8 @@ fn attend(world: &World, pem: &PemSet) {
         let key = KeyPair::from_pem(&pem.key).unwrap();
         let signed = request.signed_by(&Issuer::from_ca_cert_pem(&pem.certificate, key).unwrap()).unwrap();
         let bytes = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
-        asked["status"] = json!({ "certificate": bytes(&signed.pem()), "ca": bytes(&pem.certificate) });
-        let name = asked["metadata"]["name"].as_str().unwrap();
-        let status = format!("/apis/cert-manager.io/v1/namespaces/default/certificaterequests/{name}/status");
-        let file = world.path("answered.json");
-        std::fs::write(&file, asked.to_string()).unwrap();
-        world.kubectl(&["replace", "--raw", &status, "-f", &file.to_string_lossy()]);
+        let status = json!({ "certificate": bytes(&signed.pem()), "ca": bytes(&pem.certificate) });
+        say(world, "certificaterequests", asked, status);
     }
 }
 
