@@ -7,7 +7,8 @@ use crate::begun;
 use crate::document::{Document, Wanted};
 use crate::machine::Machine;
 use crate::service::MasterService;
-use anyhow::{Context, anyhow, ensure};
+use crate::settings::Wrong;
+use anyhow::{Context, anyhow};
 use futures_util::future::join_all;
 use shoal_job::spec::Spec;
 use shoal_runtime::cluster::Manifest;
@@ -115,18 +116,22 @@ impl Keeper<'_> {
     fn taken_up(&self, found: Document) -> anyhow::Result<Document> {
         let changed = begun::changed(&found.job, &self.fresh.job);
         let words: Vec<String> = changed.iter().map(ToString::to_string).collect();
-        ensure!(
-            found.job == self.fresh.job,
-            "the store holds the job {:?}, which began otherwise: {}. These a job keeps to its end: give them as they were, or begin another job in a store of its own (--warm-start begins it at the model of this one)",
-            found.job.job.0,
-            words.join("; ")
-        );
-        ensure!(
-            found.checkpoint_place == self.fresh.checkpoint_place,
-            "this job's checkpoints lie in {}, not in {}: give --checkpoints as before",
-            place(&found),
-            place(&self.fresh)
-        );
+        if found.job != self.fresh.job {
+            return Err(Wrong(format!(
+                "the store holds the job {:?}, which began otherwise: {}. These a job keeps to its end: give them as they were, or begin another job in a store of its own (--warm-start begins it at the model of this one)",
+                found.job.job.0,
+                words.join("; ")
+            ))
+            .into());
+        }
+        if found.checkpoint_place != self.fresh.checkpoint_place {
+            return Err(Wrong(format!(
+                "this job's checkpoints lie in {}, not in {}: give --checkpoints as before",
+                place(&found),
+                place(&self.fresh)
+            ))
+            .into());
+        }
         if found.told.as_ref().is_some_and(|told| told.started == self.spec.live()) {
             return Ok(found);
         }
@@ -139,11 +144,13 @@ impl Keeper<'_> {
     async fn begins_in_an_empty_place(&self) -> anyhow::Result<Result<(), StoreError>> {
         match checkpoints::list(self.storage).await {
             Ok(found) => {
-                ensure!(
-                    found.is_empty(),
-                    "{} holds checkpoints, and this job has made none: name another place by --checkpoints",
-                    self.storage.place()
-                );
+                if !found.is_empty() {
+                    let place = self.storage.place();
+                    return Err(Wrong(format!(
+                        "{place} holds checkpoints, and this job has made none: a place is for one job. Name another by --checkpoints (on a cluster spec.checkpoint.place), or remove what lies there; to begin at what another job has saved, name that by --warm-start (spec.warmStart)"
+                    ))
+                    .into());
+                }
                 Ok(Ok(()))
             }
             Err(error) if error.remedy() == Remedy::Retry => {
