@@ -222,10 +222,13 @@ impl Life {
             }
             if let Some(grace) = self.deleted() {
                 let now = Instant::now();
-                let until = *killed_after.get_or_insert_with(|| {
+                let (told, until) = *killed_after.get_or_insert_with(|| {
                     running.signal(pod, Signal::TERM);
-                    now + grace
+                    (grace, now + grace)
                 });
+                // Whoever deletes it once more may give it less time, and never more.
+                let until = if grace < told { until.min(now + grace) } else { until };
+                killed_after = Some((grace.min(told), until));
                 if now >= until {
                     running.signal(pod, Signal::KILL);
                 }

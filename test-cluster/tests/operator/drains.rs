@@ -135,8 +135,9 @@ async fn of_pservers_one_at_a_time_may_be_evicted_and_a_single_one_always() {
 async fn a_job_of_twenty_pods_is_deleted_by_each_cascade_within_seconds() {
     let Some(world) = World::start(4, Run::Pretended).await else { return };
     let twenty = |name: &str| {
-        // With the time to end that pods have by themselves.
-        let pserver = json!({ "minReplicas": 3, "maxReplicas": 3 });
+        // With the time to end that pods have by themselves, which a pserver that nobody answers takes.
+        let slow = json!({ "metadata": { "annotations": { "kubelet.shoal.dev/stop-seconds": "100" } } });
+        let pserver = json!({ "minReplicas": 3, "maxReplicas": 3, "template": slow });
         let mut job = world.pretended(name, json!({ "pserver": pserver }));
         job["spec"]["trainer"]["minReplicas"] = json!(16);
         job["spec"]["trainer"]["maxReplicas"] = json!(16);
@@ -182,6 +183,7 @@ async fn a_job_of_twenty_pods_is_deleted_by_each_cascade_within_seconds() {
         "pods,services,secrets,pdb,networkpolicies",
         "-l",
         "shoal.dev/job=orphans",
+        "--grace-period=5",
         "--timeout=60s",
     ]);
     world.nothing_is_left("orphans").await;
