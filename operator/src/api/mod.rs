@@ -7,6 +7,7 @@ mod cases;
 mod file;
 mod job;
 mod moment;
+mod phase;
 mod plan;
 mod quantity;
 mod schema;
@@ -21,11 +22,12 @@ pub use job::{
     TrainingJobSpec,
 };
 pub use moment::Moment;
+pub use phase::Phase;
 pub use plan::{MigratePod, ReplicaResourceSpec, ScalePlan, ScalePlanPhase, ScalePlanSpec, ScalePlanStatus};
 pub use quantity::{bytes, doubled, quantity_value};
 pub use schema::{definitions, definitions_as_yaml};
 pub use status::{
-    AvoidedNode, CheckpointStatus, Condition, DecisionRecord, Ends, Failure, Failures, MemoryGrant, Phase,
+    AvoidedNode, CheckpointStatus, Condition, DecisionRecord, Ends, Failure, Failures, MemoryGrant,
     PlanStatus, Progress, PserverRoleStatus, Seat, Speed, Suspending, TrainerRoleStatus, TrainingJobStatus,
 };
 pub use template::{TRAINER_CONTAINER, container, typed_template};

@@ -220,10 +220,11 @@ impl Fleet {
         }
         let job = &job;
         for (name, status) in &decision.plans {
-            if let Some(plan) = plans.iter().find(|plan| plan.name_any() == *name) {
-                if let Some(plan) = apply::write_plan(self, plan, status).await? {
-                    apply::own_plan(self, job, &plan).await?;
-                }
+            let plan = plans.iter().find(|plan| plan.name_any() == *name);
+            if let Some(plan) = plan
+                && let Some(plan) = apply::write_plan(self, plan, status).await?
+            {
+                apply::own_plan(self, job, &plan).await?;
             }
         }
         let wanted = objects(&decision.acts, job);

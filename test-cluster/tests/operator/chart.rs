@@ -5,7 +5,7 @@ use crate::rendering::{
     Objects, Tools, applied, assert_same, deploy, kustomized, objects, rendered, said, without_helms_marks,
 };
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 #[test]

@@ -3,7 +3,7 @@
 //! and passes; `bash .ci/nightly` builds them.
 
 use crate::world::World;
-use serde_json::json;
+use serde_json::{Value, json};
 use shoal_test_cluster::Run;
 use shoal_tests::processes::pack_digits;
 use std::path::PathBuf;
@@ -20,6 +20,30 @@ fn before() -> Option<(PathBuf, PathBuf)> {
     found
 }
 
+/// A job over the digits that outlasts two upgrades.
+fn job(world: &World, name: &str, trainer: Value) -> Value {
+    let data = pack_digits(&world.programs, &world.path("data")).unwrap();
+    let container = json!({ "name": "trainer", "image": "digits:test", "command": ["digits"],
+        "env": [{ "name": "SHOAL_PACE_MILLIS", "value": "200" }], "resources": { "requests": { "cpu": "1" } } });
+    let mut job = json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": {
+        "data": [data], "epochs": 6, "seed": 7, "checkpoint": { "place": world.path(&format!("checkpoints-{name}")) },
+        "pserver": { "minReplicas": 2 }, "trainer": { "minReplicas": 1, "maxReplicas": 2,
+            "template": { "spec": { "containers": [container] } } } } });
+    trainer.as_object().unwrap().iter().for_each(|(key, value)| job["spec"]["trainer"][key] = value.clone());
+    job
+}
+
+/// Whatever version made them before: both pservers of a job are never drained at once, and nothing of it is refused.
+fn has_budgets<const N: usize>(world: &World, jobs: [&str; N]) -> bool {
+    let budgets = world.kubectl(&["get", "pdb", "-l", "shoal.dev/job", "-o", "name"]);
+    let is_stalled = |name: &&str| {
+        let conditions = world.job(name)["status"]["conditions"].as_array().cloned();
+        let is_true = |one: &Value| one["type"] == "Stalled" && one["status"] == "True";
+        conditions.unwrap_or_default().iter().any(is_true)
+    };
+    budgets.lines().count() == N && !jobs.iter().any(is_stalled)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_that_train_lose_no_step_when_operator_and_definitions_are_upgraded_and_rolled_back() {
     let Some((operator, definitions)) = before() else { return };
@@ -31,26 +55,11 @@ async fn jobs_that_train_lose_no_step_when_operator_and_definitions_are_upgraded
     );
     let now = now.to_string_lossy().into_owned();
     let admin = world.plane.kubeconfig();
-    let data = pack_digits(&world.programs, &world.path("data")).unwrap();
-    let job = |name: &str, trainer: serde_json::Value| {
-        let container = json!({ "name": "trainer", "image": "digits:test", "command": ["digits"],
-            "env": [{ "name": "SHOAL_PACE_MILLIS", "value": "200" }], "resources": { "requests": { "cpu": "1" } } });
-        let mut job = json!({ "apiVersion": "shoal.dev/v1alpha1", "kind": "TrainingJob", "metadata": { "name": name }, "spec": {
-            "data": [data], "epochs": 6, "seed": 7, "checkpoint": { "place": world.path(&format!("checkpoints-{name}")) },
-            "pserver": { "minReplicas": 2 }, "trainer": { "minReplicas": 1, "maxReplicas": 2,
-                "template": { "spec": { "containers": [container] } } } } });
-        trainer
-            .as_object()
-            .unwrap()
-            .iter()
-            .for_each(|(key, value)| job["spec"]["trainer"][key] = value.clone());
-        job
-    };
     let jobs = [("stated", json!({ "replicas": 2 })), ("free", json!({}))]
-        .map(|(name, trainer)| (name, job(name, trainer)));
+        .map(|(name, trainer)| (name, job(&world, name, trainer)));
     // One that was taken then and would be refused now.
     let long = "x".repeat(50);
-    let refused_now = job(&long, json!({}));
+    let refused_now = job(&world, &long, json!({}));
 
     world.kill_operator();
     world.kubectl(&["apply", "--validate=false", "-f", &before]);
@@ -92,16 +101,7 @@ async fn jobs_that_train_lose_no_step_when_operator_and_definitions_are_upgraded
             world.wait_for("a name that no pod can have is told of", is_told).await;
             world.kubectl(&["delete", "trainingjob", &long, "--timeout=60s"]);
         }
-        // Whatever version made them before: both pservers are never drained at once, and nothing of a job is refused.
-        let is_whole = async |world: &World| {
-            let budgets = world.kubectl(&["get", "pdb", "-l", "shoal.dev/job", "-o", "name"]);
-            let stalled = |name: &str| {
-                let conditions = world.job(name)["status"]["conditions"].as_array().cloned();
-                let is_true = |one: &serde_json::Value| one["type"] == "Stalled" && one["status"] == "True";
-                conditions.unwrap_or_default().iter().any(is_true)
-            };
-            budgets.lines().count() == jobs.len() && !jobs.iter().any(|(name, _)| stalled(name))
-        };
+        let is_whole = async |world: &World| has_budgets(world, jobs.each_ref().map(|(name, _)| *name));
         world.wait_for(&format!("budgets are there and nothing is refused, {round}"), is_whole).await;
     }
     for (name, job) in &jobs {
