@@ -8,7 +8,7 @@ use crate::document::{Document, Wanted};
 use crate::machine::Machine;
 use crate::service::MasterService;
 use crate::settings::Wrong;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use futures_util::future::join_all;
 use shoal_job::spec::Spec;
 use shoal_runtime::cluster::Manifest;
@@ -116,22 +116,18 @@ impl Keeper<'_> {
     fn taken_up(&self, found: Document) -> anyhow::Result<Document> {
         let changed = begun::changed(&found.job, &self.fresh.job);
         let words: Vec<String> = changed.iter().map(ToString::to_string).collect();
-        if found.job != self.fresh.job {
-            return Err(Wrong(format!(
-                "the store holds the job {:?}, which began otherwise: {}. These a job keeps to its end: give them as they were, or begin another job in a store of its own (--warm-start begins it at the model of this one)",
-                found.job.job.0,
-                words.join("; ")
-            ))
-            .into());
-        }
-        if found.checkpoint_place != self.fresh.checkpoint_place {
-            return Err(Wrong(format!(
-                "this job's checkpoints lie in {}, not in {}: give --checkpoints as before",
-                place(&found),
-                place(&self.fresh)
-            ))
-            .into());
-        }
+        ensure!(
+            found.job == self.fresh.job,
+            "the store holds the job {:?}, which began otherwise: {}. These a job keeps to its end: give them as they were, or begin another job in a store of its own (--warm-start begins it at the model of this one)",
+            found.job.job.0,
+            words.join("; ")
+        );
+        ensure!(
+            found.checkpoint_place == self.fresh.checkpoint_place,
+            "this job's checkpoints lie in {}, not in {}: give --checkpoints as before",
+            place(&found),
+            place(&self.fresh)
+        );
         if found.told.as_ref().is_some_and(|told| told.started == self.spec.live()) {
             return Ok(found);
         }
