@@ -15,13 +15,17 @@ use shoal_runtime::cluster::Manifest;
 use shoal_runtime::host::checkpoints;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
-use shoal_runtime::host::storage::{Remedy, Storage};
+use shoal_runtime::host::storage::{Remedy, Storage, StorageError};
 use shoal_runtime::host::store::{Revision, Store, StoreError, settle};
 use std::convert::Infallible;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// How long a swap without an answer is repeated before this master steps down.
 const SWAP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a place is waited for to say that it is this job's, where the job trains already.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two rounds of asking after pservers.
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
@@ -102,7 +106,9 @@ impl Keeper<'_> {
             Ok(Some((revision, bytes))) => {
                 let found =
                     Document::from_bytes(&bytes).map_err(|unread| anyhow!("the store holds {unread}"))?;
-                (Some(revision), self.taken_up(found)?)
+                let document = self.taken_up(found)?;
+                self.keeps_its_place(&document.job.job.0).await?;
+                (Some(revision), document)
             }
             Err(error) => return Ok(Err(error)),
         };
@@ -136,23 +142,63 @@ impl Keeper<'_> {
         Ok(Document { wanted, checks: self.fresh.checks, told: None, ..found })
     }
 
-    /// Refuses a place with another job's checkpoints: this one's would be written over them.
+    /// Makes the place this job's. Refuses one with another job's checkpoints, or where another has begun: this one's would be written over
+    /// them.
     async fn begins_in_an_empty_place(&self) -> anyhow::Result<Result<(), StoreError>> {
-        match checkpoints::list(self.storage).await {
-            Ok(found) => {
-                if !found.is_empty() {
-                    let place = self.storage.place();
-                    return Err(Wrong(format!(
-                        "{place} holds checkpoints, and this job has made none: a place is for one job. Name another by --checkpoints (on a cluster spec.checkpoint.place), or remove what lies there; to begin at what another job has saved, name that by --warm-start (spec.warmStart)"
-                    ))
-                    .into());
-                }
-                Ok(Ok(()))
+        let begun = async {
+            let is_empty = checkpoints::list(self.storage).await?.is_empty();
+            if is_empty {
+                checkpoints::claim(self.storage, &self.fresh.job.job.0).await?;
             }
+            Ok(is_empty)
+        };
+        match begun.await {
+            Ok(true) => Ok(Ok(())),
+            Ok(false) => Err(Wrong(format!(
+                "{} holds checkpoints, and this job has made none: a place is for one job. Name another by --checkpoints (on a cluster spec.checkpoint.place), or remove what lies there; to begin at what another job has saved, name that by --warm-start (spec.warmStart)",
+                self.storage.place()
+            ))
+            .into()),
+            Err(StorageError::Taken { .. }) => Err(self.taken().await),
             Err(error) if error.remedy() == Remedy::Retry => {
                 Ok(Err(StoreError::Unavailable(error.to_string())))
             }
             Err(error) => Err(error).context("--checkpoints"),
+        }
+    }
+
+    /// Sees that the place of a job that has begun is its own: one that began under an earlier version has not said so yet. A place that does
+    /// not answer, or cannot be written, holds up no job that trains.
+    async fn keeps_its_place(&self, job: &str) -> anyhow::Result<()> {
+        let claimed = timeout(CLAIM_PATIENCE, checkpoints::claim(self.storage, job));
+        match claimed.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(StorageError::Taken { .. })) => Err(self.taken().await),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "whether the place is still this job's is not known");
+                Ok(())
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// That the place is another job's.
+    async fn taken(&self) -> anyhow::Error {
+        let (place, whose) = (self.storage.place(), checkpoints::claimant(self.storage).await);
+        Wrong(format!(
+            "{place} is the place of {whose}: a place is for one job. Name another by --checkpoints (on a cluster spec.checkpoint.place), or remove that file if there is no such job"
+        ))
+        .into()
+    }
+
+    /// Gives the place back if nothing was saved there: whoever begins the job anew need not name another.
+    pub async fn release(&self, service: &MasterService) {
+        let has_named_none = |machine: &mut Machine, _| machine.document().checkpoints_named == 0;
+        if service.with(has_named_none) != Some(true) {
+            return;
+        }
+        if let Err(error) = checkpoints::release(self.storage).await {
+            tracing::warn!(%error, "the place stays this job's although nothing was saved there");
         }
     }
 
@@ -172,7 +218,7 @@ impl Keeper<'_> {
                 service.adopted();
                 continue;
             }
-            let _ = tokio::time::timeout(look(service), changed).await;
+            let _ = timeout(look(service), changed).await;
         }
     }
 
@@ -189,7 +235,7 @@ impl Keeper<'_> {
                 }
             });
             if join_all(probes).await.is_empty() {
-                let _ = tokio::time::timeout(PROBE_PAUSE, changed).await;
+                let _ = timeout(PROBE_PAUSE, changed).await;
             } else {
                 tokio::time::sleep(PROBE_PAUSE).await;
             }

@@ -120,11 +120,15 @@ async fn live(
         biased;
         served = rpc::serve(listener, routes, limits, security.clone(), shutdown.clone()) => {
             served.context("serving failed")?;
+            keeper.release(service).await;
             linger::stopped(service, settings.linger())
         }
         never = async { shutdown.wait().await; service.stop(); std::future::pending().await } => match never {},
         error = keeper.keep(service, &mut random) => Err(error).with_context(|| format!("store {}", settings.store())),
-        over = linger::over(service, settings.linger()) => over,
+        over = linger::over(service, settings.linger()) => {
+            keeper.release(service).await;
+            over
+        }
         () = service.broken() => bail!(
             "a panic has left this master's state half-changed: it ends, and the next begins with what the store holds"
         ),

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
 use tonic::Request;
 
+mod places;
 mod settings;
 mod storage;
 mod stores;
@@ -67,7 +68,7 @@ async fn beside<T>(keepers: &[(&Keeper<'_>, &MasterService)], scenario: impl Fut
         keepers.iter().zip(&mut randoms).map(|((keeper, service), random)| keeper.keep(service, random));
     tokio::select! {
         biased;
-        outcome = tokio::time::timeout(Duration::from_secs(300), scenario) => outcome.expect("it never came to be"),
+        outcome = timeout(Duration::from_secs(300), scenario) => outcome.expect("it never came to be"),
         (error, ..) = futures_util::future::select_all(kept.map(Box::pin)) => panic!("a keeper gave up: {error:#}"),
     }
 }
@@ -76,7 +77,7 @@ async fn beside<T>(keepers: &[(&Keeper<'_>, &MasterService)], scenario: impl Fut
 async fn gives_up(keeper: &Keeper<'_>, service: &MasterService) -> anyhow::Error {
     let mut random = Random::seeded(1);
     let kept = keeper.keep(service, &mut random);
-    tokio::time::timeout(Duration::from_secs(300), kept).await.expect("it never gave up")
+    timeout(Duration::from_secs(300), kept).await.expect("it never gave up")
 }
 
 /// Looks every millisecond. Returns after how many it was so.
@@ -372,27 +373,4 @@ async fn an_end_is_written_and_known_to_the_next() {
         .await;
     }
     assert_eq!(stored(&store).await.1.end, Some(End::Failed("no".to_owned())));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_job_begins_in_a_place_without_checkpoints_and_stays_there() {
-    let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());
-    let mut keeper = keeper(&store, &wire, "m1");
-    keeper.storage.put("checkpoint-00000003/manifest", "another job's".into()).await.unwrap();
-    let why = gives_up(&keeper, &service).await.to_string();
-    assert!(why.contains("holds checkpoints") && why.contains("--checkpoints"), "{why}");
-    assert_eq!(store.load().await.unwrap(), None);
-
-    checkpoints::remove(keeper.storage, CheckpointId(3)).await.unwrap();
-    keeper.fresh.checkpoint_place = Some("/a".to_owned());
-    beside(&[(&keeper, &service)], until(|| term(&service) == Some(1))).await;
-    // Of this job's own: it goes on.
-    keeper.storage.put("checkpoint-00000001/manifest", "its own".into()).await.unwrap();
-    service.step_down();
-    beside(&[(&keeper, &service)], until(|| term(&service) == Some(2))).await;
-
-    keeper.fresh.checkpoint_place = None;
-    let why = gives_up(&keeper, &service).await.to_string();
-    assert!(why.contains("/a") && why.contains("the store's folder"), "{why}");
-    assert_eq!(stored(&store).await.1.master_term, 2);
 }

@@ -4,11 +4,13 @@
 //! checkpoint, with files of earlier ones where pieces have only what changed since. Only one whose manifest is there is one; which of those counts, the master's document says. Nothing here
 //! may trust what storage returns before its checksum and its name are those that were meant.
 
+mod claim;
 mod list;
 #[cfg(test)]
 mod tests;
 mod verify;
 
+pub use claim::{claim, claimant, release};
 pub use list::{Completeness, Entry, list};
 pub use verify::{Fault, Report, verify};
 
