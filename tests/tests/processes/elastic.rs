@@ -107,7 +107,10 @@ fn a_data_set_is_read_about_once_however_many_trainers() {
         let closing = world.digits(trainers, 1, &["--epochs", "1", "--pace-millis", "25"]);
         let ratio = closing["bytes_read"].as_f64().unwrap() / closing["data_bytes"].as_f64().unwrap();
         eprintln!("bytes read / data-set bytes at {trainers} trainers: {ratio:.3}");
-        assert!(ratio <= 1.3, "{ratio} at {trainers} trainers: {closing}");
+        // What was leased to a second trainer, for the first was slow, is read twice, and by whole chunks.
+        let speculative =
+            closing["speculative"].as_f64().unwrap() / closing["tasks_leased"].as_f64().unwrap();
+        assert!(ratio <= 1.3 + 2.0 * speculative, "{ratio} at {trainers} trainers: {closing}");
     }
 }
 
