@@ -107,7 +107,7 @@ impl Keeper<'_> {
                 let found =
                     Document::from_bytes(&bytes).map_err(|unread| anyhow!("the store holds {unread}"))?;
                 let document = self.taken_up(found)?;
-                self.keeps_its_place(&document.job.job.0).await?;
+                self.keeps_its_place(&document).await?;
                 (Some(revision), document)
             }
             Err(error) => return Ok(Err(error)),
@@ -168,12 +168,13 @@ impl Keeper<'_> {
     }
 
     /// Sees that the place of a job that has begun is its own: one that began under an earlier version has not said so yet. A place that does
-    /// not answer, or cannot be written, holds up no job that trains.
-    async fn keeps_its_place(&self, job: &str) -> anyhow::Result<()> {
-        let claimed = timeout(CLAIM_PATIENCE, checkpoints::claim(self.storage, job));
+    /// not answer, or cannot be written, holds up no job that trains; nor does another word there one that has saved: since then nobody
+    /// has begun in it, so the word is damaged.
+    async fn keeps_its_place(&self, document: &Document) -> anyhow::Result<()> {
+        let claimed = timeout(CLAIM_PATIENCE, checkpoints::claim(self.storage, &document.job.job.0));
         match claimed.await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(StorageError::Taken { .. })) => Err(self.taken().await),
+            Ok(Err(StorageError::Taken { .. })) if document.checkpoints_named == 0 => Err(self.taken().await),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "whether the place is still this job's is not known");
                 Ok(())
