@@ -108,19 +108,9 @@ fn beside(own: &str, name: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::settings::parsed as settings;
     use kube::client::Body;
     use serde_json::{Value, json};
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        settings: OperatorSettings,
-    }
-
-    fn settings(arguments: &[&str]) -> OperatorSettings {
-        Line::parse_from(["operator"].iter().chain(arguments)).settings
-    }
 
     /// An API server that has these answers, one after another, and the last again and again.
     fn server(answers: Vec<(u16, Value)>) -> Client {

@@ -104,22 +104,25 @@ impl OperatorSettings {
     }
 }
 
+/// The settings of a command line.
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
+pub(crate) fn parsed(arguments: &[&str]) -> OperatorSettings {
+    #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
         settings: OperatorSettings,
     }
+    <Line as clap::Parser>::parse_from(["operator"].iter().chain(arguments)).settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn an_operator_of_one_namespace_has_its_lease_there() {
         let lease = |words: &[&str]| {
-            let line = Line::parse_from([&["operator"][..], words].concat());
-            line.settings.lease_namespace().map(str::to_owned).map_err(|error| error.to_string())
+            parsed(words).lease_namespace().map(str::to_owned).map_err(|error| error.to_string())
         };
         assert_eq!(lease(&[]).unwrap(), "shoal-system");
         assert_eq!(lease(&["--lease-namespace", "ops"]).unwrap(), "ops");
