@@ -49,7 +49,7 @@ fn page(folder: &Path) -> String {
 fn a_run_that_is_done_ends_its_watch_with_0_and_its_report_shows_all_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let data = digits(folder.path());
-    let mut run = run(folder.path(), &data, &["--trainers", "2", "-o", "json", "--pace-millis", "150"]);
+    let mut run = run(folder.path(), &data, &["--trainers", "2", "-o", "json", "--pace-millis", "600"]);
     let watched = watched(folder.path(), &["-o", "json"]);
     assert!(run.wait().unwrap().success());
     assert_eq!(watched.status.code(), Some(0), "{}", String::from_utf8_lossy(&watched.stderr));
