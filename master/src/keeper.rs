@@ -24,7 +24,7 @@ use tokio::time::timeout;
 /// How long a swap without an answer is repeated before this master steps down.
 const SWAP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a place is waited for to say that it is this job's, where the job trains already.
+/// How long a place is waited for to say that it is this job's, where the job trains already, and to forget it, where this master ends.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two rounds of asking after pservers.
@@ -59,6 +59,28 @@ fn place(document: &Document) -> &str {
 }
 
 impl Keeper<'_> {
+    /// Leads whenever it is elected, until `end`, of which it returns what comes. Then the place is given back if nothing was saved there:
+    /// whoever begins the job anew need not name another. Until that is done this master leads: a standby that led already would have its
+    /// place taken away.
+    ///
+    /// # Errors
+    /// What a person has to mend, if that is before the end.
+    pub async fn keep_until<T>(
+        &self,
+        service: &MasterService,
+        random: &mut Random,
+        end: impl Future<Output = T>,
+    ) -> anyhow::Result<T> {
+        let mut kept = std::pin::pin!(self.keep(service, random));
+        let ended = tokio::select! {
+            biased;
+            ended = end => ended,
+            error = &mut kept => return Err(error),
+        };
+        self.release(service).await;
+        Ok(ended)
+    }
+
     /// Leads whenever it is elected, for ever. Returns only what a person has to mend.
     pub async fn keep(&self, service: &MasterService, random: &mut Random) -> anyhow::Error {
         loop {
@@ -192,14 +214,17 @@ impl Keeper<'_> {
         .into()
     }
 
-    /// Gives the place back if nothing was saved there: whoever begins the job anew need not name another.
-    pub async fn release(&self, service: &MasterService) {
+    /// Gives the place back if nothing was saved there, and this master knows it: one that does not lead does not.
+    async fn release(&self, service: &MasterService) {
         let has_named_none = |machine: &mut Machine, _| machine.document().checkpoints_named == 0;
         if service.with(has_named_none) != Some(true) {
             return;
         }
-        if let Err(error) = checkpoints::release(self.storage).await {
-            tracing::warn!(%error, "the place stays this job's although nothing was saved there");
+        let stays = "the place stays this job's although nothing was saved there";
+        match timeout(CLAIM_PATIENCE, checkpoints::release(self.storage)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "{stays}"),
+            Err(_) => tracing::warn!(place = self.storage.place(), "{stays}: it does not answer"),
         }
     }
 

@@ -116,21 +116,20 @@ async fn live(
         .max_decoding_message_size(limits.message_bytes)
         .max_encoding_message_size(limits.message_bytes);
     let routes = tonic::service::Routes::new(server);
-    tokio::select! {
-        biased;
-        served = rpc::serve(listener, routes, limits, security.clone(), shutdown.clone()) => {
-            served.context("serving failed")?;
-            keeper.release(service).await;
-            linger::stopped(service, settings.linger())
+    let end = async {
+        tokio::select! {
+            biased;
+            served = rpc::serve(listener, routes, limits, security.clone(), shutdown.clone()) => {
+                served.context("serving failed")?;
+                linger::stopped(service, settings.linger())
+            }
+            never = async { shutdown.wait().await; service.stop(); std::future::pending().await } => match never {},
+            over = linger::over(service, settings.linger()) => over,
+            () = service.broken() => bail!(
+                "a panic has left this master's state half-changed: it ends, and the next begins with what the store holds"
+            ),
         }
-        never = async { shutdown.wait().await; service.stop(); std::future::pending().await } => match never {},
-        error = keeper.keep(service, &mut random) => Err(error).with_context(|| format!("store {}", settings.store())),
-        over = linger::over(service, settings.linger()) => {
-            keeper.release(service).await;
-            over
-        }
-        () = service.broken() => bail!(
-            "a panic has left this master's state half-changed: it ends, and the next begins with what the store holds"
-        ),
-    }
+    };
+    let kept = keeper.keep_until(service, &mut random, end).await;
+    kept.with_context(|| format!("store {}", settings.store()))?
 }

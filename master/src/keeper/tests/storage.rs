@@ -18,17 +18,22 @@ use shoal_runtime::cluster::checkpoint::{FileRecord, WrittenFile};
 use shoal_runtime::cluster::{BlockId, Ledger, ManifestRecord, PieceRef, Rewind, StateName, Version};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-/// A place that answers nothing while it hangs, and lets so many deletions fail.
+/// A place that answers nothing while it hangs, and lets so many deletions fail or take their time.
 #[derive(Debug, Default)]
-struct Frail {
+pub(super) struct Frail {
     inner: InMemory,
     hangs: AtomicBool,
     hangs_at_writes: AtomicBool,
     failing: AtomicU64,
+    deletions_take: Duration,
     waiting: AtomicU64,
 }
 
 impl Frail {
+    pub(super) fn with_slow_deletions(deletions_take: Duration) -> Frail {
+        Frail { deletions_take, ..Frail::default() }
+    }
+
     async fn answer(&self, is_write: bool) {
         self.waiting.fetch_add(1, SeqCst);
         while self.hangs.load(SeqCst) || (is_write && self.hangs_at_writes.load(SeqCst)) {
@@ -67,7 +72,12 @@ impl ObjectStore for Frail {
             let error = object_store::Error::Generic { store: "frail", source };
             return futures_util::stream::iter([Err(error)]).boxed();
         }
-        self.inner.delete_stream(at)
+        let (takes, deleted) = (self.deletions_take, self.inner.delete_stream(at));
+        let late = async move {
+            sleep(takes).await;
+            deleted
+        };
+        futures_util::stream::once(late).flatten().boxed()
     }
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.inner.list(prefix)
