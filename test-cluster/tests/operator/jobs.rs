@@ -126,3 +126,19 @@ async fn pservers_that_have_too_much_to_do_become_more() {
     world.kubectl(&["delete", "trainingjob", "loaded", "--wait=false"]);
     world.nothing_is_left("loaded").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_jobs_with_one_place_the_second_fails_at_once_and_says_whose_it_is() {
+    let Some(world) = World::start(2, Run::Processes).await else { return };
+    let place = json!({ "checkpoint": { "place": world.path("checkpoints-first") } });
+    world.apply(&world.digits("first", json!({ "epochs": 100 })));
+    world.wait_for_condition("first", "Ready").await;
+    world.apply(&world.digits("second", place));
+    world.wait_for_condition("second", "Failed").await;
+    let said = world.job("second")["status"]["message"].as_str().unwrap().to_owned();
+    assert!(said.contains("is the place of first") && said.contains("spec.checkpoint.place"), "{said}");
+    let first = world.job("first")["status"].clone();
+    assert_eq!((&first["phase"], &first["lastFailure"]), (&json!("Running"), &Value::Null), "{first}");
+    world.kubectl(&["delete", "trainingjob", "first", "second", "--wait=false"]);
+    world.nothing_is_left("first").await;
+}
