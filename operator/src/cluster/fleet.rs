@@ -378,4 +378,6 @@ fn is_worth_writing(before: &TrainingJobStatus, now: &TrainingJobStatus) -> bool
 }
 
 #[cfg(test)]
+pub(super) mod fixture;
+#[cfg(test)]
 mod tests;

@@ -1,19 +1,14 @@
 //! A server that keeps objects by path and counts what it is asked for, and operators before it. Tests only.
 
-use super::super::creations::CREATED_BY_ALL;
-use super::super::fleet::Fleet;
-use super::super::master::masters;
+use super::super::fleet::{Fleet, fixture};
 use super::*;
-use crate::manifest::{BudgetApi, Defaults, FIELD_MANAGER};
+use crate::manifest::FIELD_MANAGER;
 use http::{Method, Request, Response};
 use kube::client::Body;
-use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
-use shoal_runtime::host::random::Random;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tokio::sync::Semaphore;
 use tower::{BoxError, service_fn};
 
 /// The path of the authority.
@@ -194,24 +189,6 @@ pub(in super::super) fn fleet(certificates: Certificates, running: &[Role]) -> F
         });
         pods.note_pod(&Event::Apply(serde_json::from_value(pod).unwrap()));
     }
-    let reporter = Reporter { controller: "o".to_owned(), instance: None };
-    Fleet {
-        recorder: Recorder::new(client.clone(), reporter),
-        defaults: Defaults::default(),
-        budgets: BudgetApi { version: "v1", has_eviction_policy: true },
-        masters: masters(Arc::default()).0,
-        certificates,
-        leader: Arc::new(super::super::Leader::new(client.clone(), "n", "l", "me".to_owned(), true)),
-        pods: Arc::new(pods),
-        plans: Arc::new(super::super::plans::PlanIndex::new()),
-        planner: None,
-        others: None,
-        reconciles: Arc::default(),
-        surrounded: Mutex::default(),
-        jobs: Mutex::default(),
-        pauses: Mutex::default(),
-        random: Mutex::new(Random::seeded(5)),
-        creations: Semaphore::new(CREATED_BY_ALL),
-        client,
-    }
+    let leader = super::super::Leader::new(client, "n", "l", "me".to_owned(), true);
+    fixture::fleet(certificates, leader, pods)
 }

@@ -1,14 +1,12 @@
 //! Reconciling against a server that takes its time, refuses or hangs. Tests only.
 
 use super::super::certificates::CertificateSettings;
-use super::super::creations::{CREATED_AT_A_TIME, CREATED_BY_ALL};
-use super::super::master::masters;
+use super::super::creations::CREATED_AT_A_TIME;
 use super::*;
 use crate::api::TlsMode;
 use crate::decide::{PodPlan, pod_name};
 use http::{Method, Request, Response};
 use kube::client::Body;
-use kube::runtime::events::Reporter;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,29 +113,9 @@ async fn fleet() -> (Arc<Fleet>, Arc<Calls>) {
     let client = Client::new(service_fn(move |request| answer(Arc::clone(&server), request)), "n");
     let leader = Leader::new(client.clone(), "n", "l", "me".to_owned(), true);
     leader.elected().await;
-    let (pods, plans) = (Arc::new(PodIndex::new()), Arc::new(PlanIndex::new()));
+    let pods = PodIndex::new();
     pods.note_pod(&Event::InitDone);
-    plans.note_plan(&Event::InitDone);
-    let reporter = Reporter { controller: "o".to_owned(), instance: None };
-    let fleet = Fleet {
-        recorder: Recorder::new(client.clone(), reporter),
-        defaults: Defaults::default(),
-        budgets: BudgetApi { version: "v1", has_eviction_policy: true },
-        masters: masters(Arc::default()).0,
-        certificates: certificates(&client),
-        leader: Arc::new(leader),
-        pods,
-        plans,
-        planner: None,
-        others: None,
-        reconciles: Arc::default(),
-        surrounded: Mutex::default(),
-        jobs: Mutex::default(),
-        pauses: Mutex::default(),
-        random: Mutex::new(Random::seeded(5)),
-        creations: Semaphore::new(CREATED_BY_ALL),
-        client,
-    };
+    let fleet = fixture::fleet(certificates(&client), leader, pods);
     (Arc::new(fleet), calls)
 }
 
