@@ -28,7 +28,7 @@ mod spec;
 
 pub use control_plane::{ControlPlane, missing};
 pub use custom_resources::{Answer, CustomResources};
-pub use faults::{Call, Cut, Faults, Refusal};
+pub use faults::{Call, Cut, Faults, Refusal, plain_kubeconfig};
 pub use kubelet::{Kubelet, KubeletSettings, Run};
 pub use metrics::{Metrics, PodUse};
 

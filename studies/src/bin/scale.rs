@@ -5,8 +5,8 @@
 //! One job of ten pods is recorded on a real control plane with pretended nodes: its objects, the life of a pod, its end. Then copies of
 //! it are replayed to an operator by a server in memory, for each number of jobs on twice as many nodes. The operator begins and comes
 //! to rest; rests; then a trainer of each job is evicted once in `--lost-every` and each node's kubelet says once in five minutes
-//! that it lives. Masters are pretended and answer nothing, which is said of each job within its first minute. Time, memory and calls are those of the operator, which is a process; so is the time from when a pod is gone until its
-//! successor is made. Exits 0 only if every pod that was lost was made again.
+//! that it lives. Masters are pretended and answer nothing, which is said of each job within its first minute. Time, memory and calls
+//! are those of the operator, which is a process; so is the time from when a pod is gone until its successor is made. Exits 0 only if every pod that was lost was made again.
 #![allow(clippy::print_stderr, reason = "a study's figures")]
 #![allow(clippy::print_stdout, reason = "its table is what it is for")]
 

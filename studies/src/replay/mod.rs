@@ -8,14 +8,15 @@ mod serve;
 mod store;
 
 pub use record::{Recording, record};
-pub use store::{Place, Store};
 
 use anyhow::Context;
 use serde_json::{Value, json};
+use shoal_test_cluster::plain_kubeconfig;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use store::{ResourcePath, Store};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -54,19 +55,19 @@ impl Replay {
     /// No free port, a recording without pods.
     pub async fn start(recording: Recording, jobs: u32, nodes: u32) -> anyhow::Result<Replay> {
         let store = Store::default();
-        recording.once().iter().for_each(|(place, object)| drop(store.put(place, object.clone())));
+        recording.once().iter().for_each(|(resource, object)| drop(store.put(resource, object.clone())));
         for number in 0..nodes {
-            store.put(&Place::of(NODES, None, &recording.node_name(number)), recording.node(number));
+            store.put(&ResourcePath::of(NODES, None, &recording.node_name(number)), recording.node(number));
         }
         for number in 0..jobs {
-            for (place, object) in recording.copy(number, nodes)? {
-                store.put(&place, object);
+            for (resource, object) in recording.copy(number, nodes)? {
+                store.put(&resource, object);
             }
         }
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
         let port = listener.local_addr()?.port();
         let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("kubeconfig"), kubeconfig(port))?;
+        std::fs::write(folder.path().join("kubeconfig"), plain_kubeconfig(port))?;
         let (gone, made_again) = (Mutex::default(), Mutex::default());
         let shared = Arc::new(Shared { store, recording, gone, made_again });
         let task = tokio::spawn(serve::serve(listener, Arc::clone(&shared)));
@@ -83,22 +84,22 @@ impl Replay {
     /// # Errors
     /// There is no such pod, or it goes already.
     pub fn evict(&self, job: u32, trainer: u32) -> anyhow::Result<()> {
-        let place = self.shared.recording.trainer(job, trainer);
-        let mut pod = self.shared.store.get(&place).context("no such pod")?;
+        let resource = self.shared.recording.trainer(job, trainer);
+        let mut pod = self.shared.store.get(&resource).context("no such pod")?;
         anyhow::ensure!(pod["metadata"]["deletionTimestamp"].is_null(), "it goes already");
         let conditions = pod["status"]["conditions"].as_array_mut().context("a pod without conditions")?;
         conditions
             .push(json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting", "lastTransitionTime": "2026-01-01T00:00:00Z" }));
-        self.shared.end(&place, pod);
+        self.shared.end(&resource, pod);
         Ok(())
     }
 
     /// Has a kubelet say that its node lives.
     pub fn heartbeat(&self, node: u32) {
-        let place = Place::of(NODES, None, &self.shared.recording.node_name(node));
-        if let Some(node) = self.shared.store.get(&place) {
-            self.shared.store.put(&place, node);
+        let resource = ResourcePath::of(NODES, None, &self.shared.recording.node_name(node));
+        if let Some(node) = self.shared.store.get(&resource) {
+            self.shared.store.put(&resource, node);
         }
     }
 
@@ -126,51 +127,42 @@ impl Drop for Replay {
 
 impl Shared {
     /// A pod is told to end, and is gone after as long as it took in the recording.
-    fn end(self: &Arc<Shared>, place: &Place, mut pod: Value) {
+    fn end(self: &Arc<Shared>, resource: &ResourcePath, mut pod: Value) {
         pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(2);
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-        self.store.put(place, pod);
-        let (shared, place) = (Arc::clone(self), place.clone());
+        self.store.put(resource, pod);
+        let (shared, resource) = (Arc::clone(self), resource.clone());
         tokio::spawn(async move {
             sleep(shared.recording.ends_within()).await;
-            let name = place.name().to_owned();
+            let name = resource.name().to_owned();
             locked(&shared.gone).insert(name, (node, Instant::now()));
-            shared.store.remove(&place);
+            shared.store.remove(&resource);
         });
     }
 
     /// A pod was made: it has the life of the recorded one, on the node of the one before it.
-    fn begin(self: &Arc<Shared>, place: &Place) {
-        let node = match locked(&self.gone).remove(place.name()) {
+    fn begin(self: &Arc<Shared>, resource: &ResourcePath) {
+        let node = match locked(&self.gone).remove(resource.name()) {
             Some((node, since)) => {
                 locked(&self.made_again).push(since.elapsed().as_millis() as u32);
                 node
             }
             None => self.recording.node_name(0),
         };
-        let (shared, place) = (Arc::clone(self), place.clone());
+        let (shared, resource) = (Arc::clone(self), resource.clone());
         tokio::spawn(async move {
             let mut before = Duration::ZERO;
             for (after, is_placed, status) in shared.recording.life() {
                 sleep(after.saturating_sub(before)).await;
                 before = *after;
-                let Some(mut pod) = shared.store.get(&place) else { return };
+                let Some(mut pod) = shared.store.get(&resource) else { return };
                 if *is_placed {
                     pod["spec"]["nodeName"] = json!(node);
                 }
                 pod["status"] = status.clone();
-                shared.store.put(&place, pod);
+                shared.store.put(&resource, pod);
             }
         });
     }
-}
-
-fn kubeconfig(port: u16) -> String {
-    format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: replay\n\
-         clusters: [{{name: replay, cluster: {{server: \"http://127.0.0.1:{port}\"}}}}]\n\
-         users: [{{name: nobody, user: {{}}}}]\n\
-         contexts: [{{name: replay, context: {{cluster: replay, user: nobody, namespace: default}}}}]\n"
-    )
 }

@@ -1,7 +1,7 @@
 //! Records one job on a real control plane: its objects as the API server keeps them, how a trainer's pod comes up, how long one
 //! takes to go.
 
-use super::store::Place;
+use super::store::ResourcePath;
 use super::{NODES, PODS};
 use anyhow::{Context, ensure};
 use futures_util::{StreamExt, TryStreamExt};
@@ -41,8 +41,8 @@ const QUIET: Duration = Duration::from_secs(15);
 pub struct Recording {
     job: String,
     /// All of the job's objects, as text.
-    objects: Vec<(Place, String)>,
-    once: Vec<(Place, Value)>,
+    objects: Vec<(ResourcePath, String)>,
+    once: Vec<(ResourcePath, Value)>,
     node: String,
     fixed: BTreeMap<String, String>,
     life: Vec<(Duration, bool, Value)>,
@@ -85,14 +85,14 @@ pub async fn record(client: &Client, job: &Value) -> anyhow::Result<Recording> {
             let is_its = object["metadata"]["labels"][JOB_LABEL] == name.as_str()
                 || object["metadata"]["name"] == name.as_str();
             if is_its {
-                objects.push((place(collection, &object)?, object.to_string()));
+                objects.push((resource(collection, &object)?, object.to_string()));
             }
         }
     }
     for collection in ONCE {
         for object in list(client, collection).await? {
             if object["metadata"]["labels"][JOB_LABEL].is_null() {
-                once.push((place(collection, &object)?, object));
+                once.push((resource(collection, &object)?, object));
             }
         }
     }
@@ -138,15 +138,15 @@ async fn list(client: &Client, collection: &str) -> anyhow::Result<Vec<Value>> {
     Ok(items)
 }
 
-fn place(collection: &str, object: &Value) -> anyhow::Result<Place> {
+fn resource(collection: &str, object: &Value) -> anyhow::Result<ResourcePath> {
     let name = object["metadata"]["name"].as_str().context("an object without a name")?;
-    Ok(Place::of(collection, object["metadata"]["namespace"].as_str(), name))
+    Ok(ResourcePath::of(collection, object["metadata"]["namespace"].as_str(), name))
 }
 
 impl Recording {
     /// How many pods the job has.
     pub fn pods(&self) -> u32 {
-        self.objects.iter().filter(|(place, _)| place.collection == PODS).count() as u32
+        self.objects.iter().filter(|(resource, _)| resource.collection == PODS).count() as u32
     }
 
     /// The name of a copy of the node.
@@ -165,7 +165,7 @@ impl Recording {
     }
 
     /// What is there once.
-    pub(super) fn once(&self) -> &[(Place, Value)] {
+    pub(super) fn once(&self) -> &[(ResourcePath, Value)] {
         &self.once
     }
 
@@ -175,13 +175,13 @@ impl Recording {
     }
 
     /// Where a trainer of a copy is.
-    pub(super) fn trainer(&self, number: u32, ordinal: u32) -> Place {
+    pub(super) fn trainer(&self, number: u32, ordinal: u32) -> ResourcePath {
         let name = format!("{}-trainer-{ordinal}", self.job_name(number));
-        Place::of(PODS, Some(NAMESPACE), &name)
+        ResourcePath::of(PODS, Some(NAMESPACE), &name)
     }
 
     /// A copy of the job and its objects, its pods spread over so many nodes.
-    pub(super) fn copy(&self, number: u32, nodes: u32) -> anyhow::Result<Vec<(Place, Value)>> {
+    pub(super) fn copy(&self, number: u32, nodes: u32) -> anyhow::Result<Vec<(ResourcePath, Value)>> {
         let name = self.job_name(number);
         let uids: Vec<String> = self
             .objects
@@ -193,19 +193,19 @@ impl Recording {
             .collect();
         let mut next = number * self.pods();
         let mut copies = Vec::new();
-        for (place, text) in &self.objects {
+        for (resource, text) in &self.objects {
             let mut text = text.replace(&self.job, &name);
             for uid in &uids {
                 // All but the last part tells the objects of a job apart, and that the jobs.
                 text = text.replace(uid, &format!("{}{number:012x}", &uid[..uid.len() - 12]));
             }
             let mut object: Value = serde_json::from_str(&text)?;
-            if place.collection == PODS {
+            if resource.collection == PODS {
                 object["spec"]["nodeName"] = json!(self.node_name(next % nodes.max(1)));
                 next += 1;
             }
-            let own = place.name().replace(&self.job, &name);
-            copies.push((Place { name: Some(own), ..place.clone() }, object));
+            let own = resource.name().replace(&self.job, &name);
+            copies.push((ResourcePath { name: Some(own), ..resource.clone() }, object));
         }
         Ok(copies)
     }

@@ -1,6 +1,6 @@
 //! The server's connections: what HTTP asks for, said to the store.
 
-use super::store::{Place, Which};
+use super::store::{ResourcePath, Which};
 use super::{PODS, Shared};
 use bytes::Bytes;
 use futures_util::stream;
@@ -52,34 +52,34 @@ fn decoded(value: &str) -> String {
     value.replace("%2F", "/").replace("%3D", "=").replace("%2C", ",").replace('+', " ")
 }
 
-fn which(place: &Place, parameters: &BTreeMap<String, String>) -> Which {
+fn which(resource: &ResourcePath, parameters: &BTreeMap<String, String>) -> Which {
     let name = parameters.get("fieldSelector").and_then(|field| field.strip_prefix("metadata.name="));
     let label = parameters.get("labelSelector").map(|label| match label.split_once('=') {
         Some((label, value)) => (label.to_owned(), Some(value.trim_start_matches('=').to_owned())),
         None => (label.clone(), None),
     });
-    Which { namespace: place.namespace.clone(), name: name.map(str::to_owned), label }
+    Which { namespace: resource.namespace.clone(), name: name.map(str::to_owned), label }
 }
 
 async fn answer(request: Request<Incoming>, shared: &Arc<Shared>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
-    let Some(place) = Place::parse(path) else {
+    let Some(resource) = ResourcePath::parse(path) else {
         return match shared.recording.fixed(path) {
             Some(text) => response(StatusCode::OK, text),
             None => failure(StatusCode::NOT_FOUND, "NotFound"),
         };
     };
     let parameters = parameters(parts.uri.query().unwrap_or_default());
-    let asked = which(&place, &parameters);
+    let asked = which(&resource, &parameters);
     if parts.method == Method::GET {
-        return match (&place.name, parameters.get("watch")) {
-            (Some(_), _) => match shared.store.get(&place) {
+        return match (&resource.name, parameters.get("watch")) {
+            (Some(_), _) => match shared.store.get(&resource) {
                 Some(object) => response(StatusCode::OK, object.to_string()),
                 None => failure(StatusCode::NOT_FOUND, "NotFound"),
             },
-            (None, Some(_)) => watched(Arc::clone(shared), place.collection, asked, &parameters),
-            (None, None) => list(shared, &place.collection, &asked, &parameters),
+            (None, Some(_)) => watched(Arc::clone(shared), resource.collection, asked, &parameters),
+            (None, None) => list(shared, &resource.collection, &asked, &parameters),
         };
     }
     let Ok(body) = body.collect().await else { return failure(StatusCode::BAD_REQUEST, "BadRequest") };
@@ -87,10 +87,10 @@ async fn answer(request: Request<Incoming>, shared: &Arc<Shared>) -> Response<Bo
     let kind =
         parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     match parts.method {
-        Method::POST => create(shared, place, body),
-        Method::PATCH => patch(shared, &place, body, kind.contains("apply-patch")),
-        Method::PUT => response(StatusCode::OK, shared.store.put(&place, body).to_string()),
-        Method::DELETE => delete(shared, &place),
+        Method::POST => create(shared, resource, body),
+        Method::PATCH => patch(shared, &resource, body, kind.contains("apply-patch")),
+        Method::PUT => response(StatusCode::OK, shared.store.put(&resource, body).to_string()),
+        Method::DELETE => delete(shared, &resource),
         _ => failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
     }
 }
@@ -156,7 +156,7 @@ fn watched(
     response
 }
 
-fn create(shared: &Arc<Shared>, mut place: Place, mut object: Value) -> Response<Body> {
+fn create(shared: &Arc<Shared>, mut resource: ResourcePath, mut object: Value) -> Response<Body> {
     static MADE: AtomicU64 = AtomicU64::new(1);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let metadata = &mut object["metadata"];
@@ -164,26 +164,26 @@ fn create(shared: &Arc<Shared>, mut place: Place, mut object: Value) -> Response
         let prefix = metadata["generateName"].as_str().unwrap_or_default();
         metadata["name"] = json!(format!("{prefix}{number:x}"));
     }
-    place.name = metadata["name"].as_str().map(str::to_owned);
-    metadata["namespace"] = place.namespace.clone().map_or(Value::Null, Value::String);
+    resource.name = metadata["name"].as_str().map(str::to_owned);
+    metadata["namespace"] = resource.namespace.clone().map_or(Value::Null, Value::String);
     metadata["uid"] = json!(format!("ffffffff-0000-4000-8000-{number:012x}"));
     metadata["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
-    if shared.store.get(&place).is_some() {
+    if shared.store.get(&resource).is_some() {
         return failure(StatusCode::CONFLICT, "AlreadyExists");
     }
-    let is_pod = place.collection == PODS;
+    let is_pod = resource.collection == PODS;
     if is_pod {
         object["status"] = json!({ "phase": "Pending" });
     }
-    let object = shared.store.put(&place, object);
+    let object = shared.store.put(&resource, object);
     if is_pod {
-        shared.begin(&place);
+        shared.begin(&resource);
     }
     response(StatusCode::CREATED, object.to_string())
 }
 
-fn patch(shared: &Shared, place: &Place, body: Value, is_apply: bool) -> Response<Body> {
-    let whole = Place { part: None, ..place.clone() };
+fn patch(shared: &Shared, resource: &ResourcePath, body: Value, is_apply: bool) -> Response<Body> {
+    let whole = ResourcePath { part: None, ..resource.clone() };
     let before = shared.store.get(&whole);
     let mut object = match before {
         Some(object) => object,
@@ -191,7 +191,7 @@ fn patch(shared: &Shared, place: &Place, body: Value, is_apply: bool) -> Respons
         None => return failure(StatusCode::NOT_FOUND, "NotFound"),
     };
     let spec = object["spec"].clone();
-    match (&place.part, is_apply) {
+    match (&resource.part, is_apply) {
         // All of a status is one applier's.
         (Some(part), true) => object[part] = body[part].clone(),
         _ => merge(&mut object, body),
@@ -217,12 +217,12 @@ fn merge(into: &mut Value, patch: Value) {
     }
 }
 
-fn delete(shared: &Arc<Shared>, place: &Place) -> Response<Body> {
-    let Some(object) = shared.store.get(place) else { return failure(StatusCode::NOT_FOUND, "NotFound") };
-    if place.collection == PODS {
-        shared.end(place, object.clone());
+fn delete(shared: &Arc<Shared>, resource: &ResourcePath) -> Response<Body> {
+    let Some(object) = shared.store.get(resource) else { return failure(StatusCode::NOT_FOUND, "NotFound") };
+    if resource.collection == PODS {
+        shared.end(resource, object.clone());
     } else {
-        shared.store.remove(place);
+        shared.store.remove(resource);
     }
     response(StatusCode::OK, object.to_string())
 }
@@ -253,9 +253,9 @@ mod tests {
 
     #[test]
     fn selectors_are_read() {
-        let place = Place::parse("/apis/coordination.k8s.io/v1/leases").unwrap();
+        let resource = ResourcePath::parse("/apis/coordination.k8s.io/v1/leases").unwrap();
         let asked =
-            which(&place, &parameters("fieldSelector=metadata.name%3Dx&labelSelector=shoal.dev%2Fjob"));
+            which(&resource, &parameters("fieldSelector=metadata.name%3Dx&labelSelector=shoal.dev%2Fjob"));
         assert_eq!(
             (asked.name.as_deref(), asked.label),
             (Some("x"), Some(("shoal.dev/job".to_owned(), None)))

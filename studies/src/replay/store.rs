@@ -12,22 +12,22 @@ pub(super) type Key = (String, String);
 
 /// Where an object or a collection is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub(super) struct ResourcePath {
     /// Group, version and plural, as `apis/shoal.dev/v1alpha1/trainingjobs`.
-    pub collection: String,
+    pub(super) collection: String,
     /// The namespace, of what has one.
-    pub namespace: Option<String>,
+    pub(super) namespace: Option<String>,
     /// The object; none for the collection.
-    pub name: Option<String>,
+    pub(super) name: Option<String>,
     /// Its part, as `status`.
-    pub part: Option<String>,
+    pub(super) part: Option<String>,
 }
 
-impl Place {
+impl ResourcePath {
     /// That of an object.
-    pub fn of(collection: &str, namespace: Option<&str>, name: &str) -> Place {
+    pub(super) fn of(collection: &str, namespace: Option<&str>, name: &str) -> ResourcePath {
         let owned = |text: &str| Some(text.to_owned());
-        Place {
+        ResourcePath {
             collection: collection.to_owned(),
             namespace: namespace.and_then(owned),
             name: owned(name),
@@ -36,7 +36,7 @@ impl Place {
     }
 
     /// That of a path; none for what is no resource.
-    pub fn parse(path: &str) -> Option<Place> {
+    pub(super) fn parse(path: &str) -> Option<ResourcePath> {
         let mut parts = path.trim_matches('/').split('/');
         let group = match parts.next()? {
             "api" => format!("api/{}", parts.next()?),
@@ -50,11 +50,11 @@ impl Place {
             rest.drain(..2);
         }
         let at = |index: usize| rest.get(index).map(|part| (*part).to_owned());
-        Some(Place { collection: format!("{group}/{}", at(0)?), namespace, name: at(1), part: at(2) })
+        Some(ResourcePath { collection: format!("{group}/{}", at(0)?), namespace, name: at(1), part: at(2) })
     }
 
     /// The object's name, empty for a collection.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
@@ -122,48 +122,48 @@ impl State {
 
 /// Objects as JSON, each at a version.
 #[derive(Debug, Default)]
-pub struct Store(Mutex<State>);
+pub(super) struct Store(Mutex<State>);
 
 impl Store {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an object in its place, at a version of its own. Returns it so.
-    pub fn put(&self, place: &Place, mut object: Value) -> Value {
+    /// Puts an object where it belongs, at a version of its own. Returns it so.
+    pub(super) fn put(&self, resource: &ResourcePath, mut object: Value) -> Value {
         let mut state = self.state();
         state.version += 1;
         let version = state.version;
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let text = Bytes::from(object.to_string());
-        let collection = state.collection(&place.collection);
-        let before = collection.objects.insert(place.key(), text.clone());
+        let collection = state.collection(&resource.collection);
+        let before = collection.objects.insert(resource.key(), text.clone());
         let what = if before.is_some() { "MODIFIED" } else { "ADDED" };
-        collection.tell(version, place.key(), what, &text);
+        collection.tell(version, resource.key(), what, &text);
         object
     }
 
     /// Takes an object away.
-    pub fn remove(&self, place: &Place) -> Option<Value> {
-        let mut object = self.get(place)?;
+    pub(super) fn remove(&self, resource: &ResourcePath) -> Option<Value> {
+        let mut object = self.get(resource)?;
         let mut state = self.state();
         state.version += 1;
         let version = state.version;
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        let collection = state.collection(&place.collection);
-        collection.objects.remove(&place.key())?;
-        collection.tell(version, place.key(), "DELETED", object.to_string().as_bytes());
+        let collection = state.collection(&resource.collection);
+        collection.objects.remove(&resource.key())?;
+        collection.tell(version, resource.key(), "DELETED", object.to_string().as_bytes());
         Some(object)
     }
 
     /// An object.
-    pub fn get(&self, place: &Place) -> Option<Value> {
-        let text = self.state().all.get(&place.collection)?.objects.get(&place.key())?.clone();
+    pub(super) fn get(&self, resource: &ResourcePath) -> Option<Value> {
+        let text = self.state().all.get(&resource.collection)?.objects.get(&resource.key())?.clone();
         serde_json::from_slice(&text).ok()
     }
 
     /// How many bytes the objects of a collection take.
-    pub fn bytes(&self, collection: &str) -> usize {
+    pub(super) fn bytes(&self, collection: &str) -> usize {
         let state = self.state();
         state.all.get(collection).map_or(0, |all| all.objects.values().map(Bytes::len).sum())
     }
@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn a_path_is_a_collection_an_object_or_a_part_of_one() {
         let told = |path| {
-            Place::parse(path).map(|place| (place.collection, place.namespace, place.name, place.part))
+            ResourcePath::parse(path)
+                .map(|resource| (resource.collection, resource.namespace, resource.name, resource.part))
         };
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(told("/api/v1/pods"), Some(("api/v1/pods".to_owned(), None, None, None)));
@@ -239,17 +240,17 @@ mod tests {
     #[test]
     fn lists_come_in_pages_and_watches_go_on_from_there() {
         let (store, all) = (Store::default(), Which::default());
-        let place = |name: &str| Place::of(PODS, Some("n"), name);
+        let resource = |name: &str| ResourcePath::of(PODS, Some("n"), name);
         for name in ["a", "b", "c"] {
-            store.put(&place(name), object(name));
+            store.put(&resource(name), object(name));
         }
         let _watches = store.changes(PODS);
         let first = store.page(PODS, &all, None, 2);
         assert_eq!((first.items.len(), first.version), (2, 3));
         let second = store.page(PODS, &all, first.next, 2);
         assert_eq!((second.items.len(), second.next), (1, None));
-        store.put(&place("c"), object("c"));
-        store.remove(&place("a")).unwrap();
+        store.put(&resource("c"), object("c"));
+        store.remove(&resource("a")).unwrap();
         let (lines, version) = store.after(PODS, &all, first.version);
         let kinds: Vec<Value> = lines.iter().map(|line| serde_json::from_slice(line).unwrap()).collect();
         assert_eq!(
@@ -263,7 +264,7 @@ mod tests {
     #[test]
     fn what_is_not_asked_for_is_not_in_a_list() {
         let store = Store::default();
-        store.put(&Place::of(PODS, Some("n"), "a"), object("a"));
+        store.put(&ResourcePath::of(PODS, Some("n"), "a"), object("a"));
         let count = |which: Which| store.page(PODS, &which, None, 9).items.len();
         let label = |value: Option<&str>| Which {
             label: Some(("a".to_owned(), value.map(str::to_owned))),

@@ -165,11 +165,12 @@ impl Drop for Faults {
     }
 }
 
-fn plain_kubeconfig(port: u16) -> String {
+/// A kubeconfig that leads to a server of this machine which asks nobody who they are.
+pub fn plain_kubeconfig(port: u16) -> String {
     format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: faults\n\
-         clusters: [{{name: faults, cluster: {{server: \"http://127.0.0.1:{port}\"}}}}]\n\
+        "apiVersion: v1\nkind: Config\ncurrent-context: plain\n\
+         clusters: [{{name: plain, cluster: {{server: \"http://127.0.0.1:{port}\"}}}}]\n\
          users: [{{name: nobody, user: {{}}}}]\n\
-         contexts: [{{name: faults, context: {{cluster: faults, user: nobody, namespace: default}}}}]\n"
+         contexts: [{{name: plain, context: {{cluster: plain, user: nobody, namespace: default}}}}]\n"
     )
 }
