@@ -115,9 +115,12 @@ async fn of_pservers_one_at_a_time_may_be_evicted_and_a_single_one_always() {
         world.apply(&written);
         world.wait_for_condition(job, "Ready").await;
         world.wait_for("one may go", async |world| allowed(world, job) == "1").await;
+        // None can come instead of the first before the second is asked for, however long that takes here.
+        world.kubectl(&["cordon", "node-0", "node-1"]);
         evict(&world, &format!("{job}-pserver-0")).unwrap();
         let refused = evict(&world, &format!("{job}-pserver-1")).unwrap_err();
         assert!(refused.contains("disruption budget"), "{refused}");
+        world.kubectl(&["uncordon", "node-0", "node-1"]);
         world
             .wait_for("another has come, and the next may go", async |world| allowed(world, job) == "1")
             .await;
