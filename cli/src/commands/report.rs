@@ -3,10 +3,10 @@
 use serde_json::Value;
 use shoal_runner::exit::Exit;
 use shoal_runner::folder::{RunFolder, refuse_kept};
+use shoal_runner::history::History;
 use shoal_runner::journal;
 use shoal_runner::losses::{self, Losses};
 use shoal_runner::output::print_outcome;
-use shoal_runner::replay::Replay;
 use shoal_runner::report::{self, Verdict};
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::host::files;
@@ -27,14 +27,14 @@ pub(crate) struct ReportArguments {
 
 pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let folder = RunFolder(arguments.run.clone());
-    let mut replay = read(&folder)?;
-    if let Some(losses) = losses_of(&folder, &replay) {
-        for sample in &mut replay.samples {
+    let mut history = read(&folder)?;
+    if let Some(losses) = losses_of(&folder, &history) {
+        for sample in &mut history.samples {
             sample.loss = losses.before(sample.step);
         }
     }
     let (verdicts, facts) = proofs(&folder);
-    let page = report::html(&replay.into_run(verdicts, facts));
+    let page = report::html(&history.into_run(verdicts, facts));
     let out = arguments.out.clone().unwrap_or_else(|| folder.path().join("report.html"));
     refuse_kept(&out)?;
     files::write(&out, page.as_bytes())?;
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(folder: &RunFolder) -> Result<Replay, Exit> {
+fn read(folder: &RunFolder) -> Result<History, Exit> {
     let (shown, journal) = (folder.path().display(), folder.journal());
     if !folder.path().is_dir() {
         return Err(Exit::Usage(format!(
@@ -54,20 +54,20 @@ fn read(folder: &RunFolder) -> Result<Replay, Exit> {
         Exit::Usage(format!("{shown} lacks journal.jsonl ({error}): {hint}"))
     })?;
     let entries = journal::read(&text).map_err(|why| format!("{}: {why}", journal.display()));
-    let replay = entries
-        .and_then(|entries| Replay::of(entries).ok_or_else(|| format!("{} is empty", journal.display())));
-    replay.map_err(Exit::Usage)
+    let history = entries
+        .and_then(|entries| History::of(entries).ok_or_else(|| format!("{} is empty", journal.display())));
+    history.map_err(Exit::Usage)
 }
 
 /// The losses in the model of a run that is done, if its program counts any.
-fn losses_of(folder: &RunFolder, replay: &Replay) -> Option<Losses> {
+fn losses_of(folder: &RunFolder, history: &History) -> Option<Losses> {
     let bytes = std::fs::read(folder.model()).ok()?;
     let model = safetensors::SafeTensors::deserialize(&bytes).ok()?;
     let tensor =
         model.tensor(losses::NAME).ok().filter(|tensor| tensor.dtype() == safetensors::Dtype::F32)?;
     let sums =
         tensor.data().chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-    let begun = &replay.begun;
+    let begun = &history.begun;
     if begun.microbatch_records == 0 || begun.microbatches_per_step == 0 {
         return None;
     }

@@ -10,7 +10,7 @@ use crate::rewinds;
 
 /// A journal read from its beginning to where it breaks off.
 #[derive(Debug)]
-pub struct Replay {
+pub struct History {
     /// What was run.
     pub begun: Begun,
     /// How the last supervisor ended, and why; none if it was killed, or still runs.
@@ -28,14 +28,14 @@ pub struct Replay {
     lives: u32,
 }
 
-impl Replay {
+impl History {
     /// Reads a journal's entries; none where they do not tell how the run began.
-    pub fn of(entries: Vec<Entry>) -> Option<Replay> {
+    pub fn of(entries: Vec<Entry>) -> Option<History> {
         let first = entries.iter().find_map(|entry| match entry {
             Entry::Begun(begun) => Some(begun.clone()),
             _ => None,
         })?;
-        let mut replay = Replay {
+        let mut history = History {
             begun: first,
             closed: None,
             last: None,
@@ -51,13 +51,13 @@ impl Replay {
         let mut since = 0.0;
         for entry in entries {
             if let Entry::Begun(begun) = &entry {
-                let apart = begun.wall_seconds.saturating_sub(replay.begun.wall_seconds) as f64;
-                since = f64::max(apart, replay.seconds);
+                let apart = begun.wall_seconds.saturating_sub(history.begun.wall_seconds) as f64;
+                since = f64::max(apart, history.seconds);
             }
-            replay.take(entry, since);
+            history.take(entry, since);
         }
-        replay.lose_sight("running");
-        Some(replay)
+        history.lose_sight("running");
+        Some(history)
     }
 
     fn take(&mut self, entry: Entry, since: f64) {
@@ -268,7 +268,7 @@ mod tests {
         })
     }
     fn run(entries: Vec<Entry>) -> Run {
-        Replay::of(entries).unwrap().into_run(Vec::new(), Vec::new())
+        History::of(entries).unwrap().into_run(Vec::new(), Vec::new())
     }
     fn lives(run: &Run) -> Vec<(u32, f64, f64, &str)> {
         let life = |member: &Member| (member.process, member.from_seconds, member.to_seconds);
