@@ -130,6 +130,7 @@ async fn shard(declaration: Declaration, gradients: Precision) -> anyhow::Result
         scalars: None,
         exclusions: 0,
         verdicts: Verdicts::default(),
+        record_hashes: 0,
     });
     assigned.await?;
     let unrestored = shard.unrestored()?.into_iter().map(|(hosted, term, _)| (hosted, term));

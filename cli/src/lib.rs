@@ -13,9 +13,10 @@ mod commands;
 mod manifest;
 mod silence;
 
-// Jobs of a cluster, and what a status says that is verified.
+// Jobs of a cluster, and what a status says that is verified or recorded.
 #[cfg(feature = "cluster")]
 mod cluster;
+mod recorded;
 mod verified;
 
 // Data sets and tables, as files.

@@ -39,6 +39,7 @@ pub fn to(pserver: Incarnation, document: &Document) -> proto::Assignment {
         scalar_primary: scalars.map_or(0, |primary| primary.0),
         may_leave: groups.is_empty() && document.leaving.contains(&pserver),
         is_over: document.end.is_some(),
+        record_hashes: if document.job.is_sync() { document.checks.record_hashes } else { 0 },
         blocks: groups.into_iter().map(|(key, blocks)| key.group(blocks)).collect(),
         pservers: named.into_iter().filter_map(address).collect(),
         checkpoint: document.named.map(|named| proto::NamedCheckpoint {

@@ -3,18 +3,20 @@
 //! Small by design: what is not here is asked of the pservers, or computed. Every swap raises the routing
 //! version by one; terms, fills and rewind numbers are the routing version that made them.
 
+mod checks;
 mod evaluations;
+mod replayed;
 mod written;
 
 use crate::trouble::Trouble;
+pub use checks::Checks;
 pub use evaluations::{Evaluation, Value};
 use serde::{Deserialize, Serialize};
 use shoal_job::spec::Spec;
 use shoal_runtime::cluster::routing::{BlockRoute, PserverAddress};
-use shoal_runtime::cluster::verification::WHOLE_SHARE;
 use shoal_runtime::cluster::{
-    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Environment, EnvironmentRule, Exclusions, Fill,
-    Incarnation, JobSettings, ManifestRecord, Rewind, RewindCauses, Routing, Term, Version,
+    BlockId, CheckpointId, DamagedCheckpoint, Declaration, Environment, Exclusions, Fill, Incarnation,
+    JobSettings, ManifestRecord, Rewind, RewindCauses, Routing, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 pub use written::Unread;
@@ -108,32 +110,6 @@ impl KeptCheckpoint {
     /// ever kept.
     pub fn needs(&self, checkpoint: CheckpointId) -> bool {
         (self.first_needed()..=self.record.checkpoint).contains(&checkpoint)
-    }
-}
-
-/// How closely trainers are looked at. It changes no bit, and may be another at any time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checks {
-    /// Whether their environments may differ.
-    pub environment: EnvironmentRule,
-    /// Of so many of a million microbatches of a synchronous job two computations are compared.
-    #[serde(default)]
-    pub verify_millionths: u32,
-}
-
-impl Checks {
-    /// What holds where nobody says otherwise: bits are promised in synchronous jobs alone.
-    pub fn usual(job: &JobSettings) -> Checks {
-        let environment = if job.is_sync() { EnvironmentRule::Same } else { EnvironmentRule::Any };
-        Checks { environment, verify_millionths: 0 }
-    }
-
-    /// As a job's settings say.
-    pub fn of(spec: &Spec, job: &JobSettings) -> Checks {
-        Checks {
-            environment: spec.environment.map_or(Checks::usual(job).environment, Into::into),
-            verify_millionths: (spec.verify() * f64::from(WHOLE_SHARE)).round() as u32,
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Keeps the document: gets elected, decides, swaps, and only then lets the machine tell. Persist, then tell. Beside it, and never
-//! waited for by it, checkpoints are committed and removed (`storing`), and pservers asked after.
+//! waited for by it, checkpoints are committed and removed (`storing`), hashes recorded (`recording`), and pservers asked after.
 
+mod recording;
 mod storing;
 
 use crate::begun;
@@ -104,8 +105,8 @@ impl Keeper<'_> {
             Err(error) => return passing(error),
         };
         tracing::info!(term = document.master_term, "this master leads");
-        let mut randoms = [(); 2].map(|()| Random::seeded(random.bits()));
-        let [committing, removing] = &mut randoms;
+        let mut randoms = [(); 3].map(|()| Random::seeded(random.bits()));
+        let [committing, removing, recording] = &mut randoms;
         let elected = document.clone();
         service.lead(document, self.manifest.clone(), self.spec.clone(), &self.place);
         tokio::select! {
@@ -114,6 +115,7 @@ impl Keeper<'_> {
             error = self.govern(service, revision, random) => passing(error),
             never = self.probe(service) => match never {},
             never = self.commit(service, committing) => match never {},
+            never = self.record(service, recording) => match never {},
             never = self.remove(service, &elected, removing) => match never {},
         }
     }

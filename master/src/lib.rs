@@ -27,6 +27,7 @@ pub mod metrics;
 mod paces;
 pub mod placement;
 pub mod rebalance;
+pub mod recording;
 pub mod reports;
 pub mod runs;
 pub mod service;

@@ -74,6 +74,7 @@ pub fn text(status: Option<&StatusReply>) -> String {
         page.counted("shoal_trainers", trainers.into_iter().filter(|metric| metric.name != "records_total"));
         work(&mut page, status);
         verified(&mut page, status);
+        recorded(&mut page, status);
         page.counted("shoal", LeaseCounters::from(status.leases.unwrap_or_default()).metrics());
         checkpoints(&mut page, status);
     }
@@ -130,6 +131,16 @@ fn verified(page: &mut Exposition, status: &StatusReply) {
     let help =
         "Microbatches in this master's term that were to be computed twice: with the same bits; not in time.";
     page.counters("shoal_microbatches_verified_total", help, "outcome", outcomes);
+}
+
+/// Of a job that records nothing, nothing.
+fn recorded(page: &mut Exposition, status: &StatusReply) {
+    if status.record_hashes == 0 {
+        return;
+    }
+    let outcomes = [("durable", status.steps_recorded), ("lost", status.steps_unrecorded)];
+    let help = "Steps in this master's term whose hashes were to be recorded: durable; lost in part before they were.";
+    page.counters("shoal_steps_recorded_total", help, "outcome", outcomes);
 }
 
 fn members(page: &mut Exposition, status: &StatusReply) {

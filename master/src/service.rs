@@ -290,10 +290,11 @@ impl master_server::Master for MasterService {
         words::report(request)
             .and_then(|word| machine.report(pserver, word, now))
             .map_err(|refusal| status_of(&refusal))?;
-        let base = machine.reports_base();
+        let (base, (rewind, below)) = (machine.reports_base(), machine.recorded());
         drop(machine);
         self.signals.freed();
-        Ok(Response::new(proto::ReportReply { base }))
+        let (recorded_rewind, recorded_below) = (rewind.0, below.0);
+        Ok(Response::new(proto::ReportReply { base, recorded_rewind, recorded_below }))
     }
 
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answer<proto::WatchReply> {

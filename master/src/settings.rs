@@ -126,6 +126,7 @@ impl MasterSettings {
             exclude_max: _,
             environment: _,
             verify: _,
+            record_hashes: _,
             // Pinned by the caller, who has the store.
             warm_start: _,
             checkpoint:

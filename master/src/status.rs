@@ -23,6 +23,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration, with_model: bool) -> proto
     let leases = machine.job.as_ref().map(|job| job.dispatch.counters()).unwrap_or_default();
     let verification = machine.job.as_ref().and_then(|job| job.verification.as_ref());
     let verified = verification.map(|verification| verification.counters()).unwrap_or_default();
+    let recorded = machine.recording_counters();
     proto::StatusReply {
         settings: Some(settings.into()),
         phase: phase.to_owned(),
@@ -69,6 +70,9 @@ pub(crate) fn reply(machine: &Machine, now: Duration, with_model: bool) -> proto
         verify_millionths: machine.document().checks.verify_millionths,
         microbatches_verified: verified.verified,
         microbatches_unverified: verified.given_up,
+        record_hashes: machine.document().checks.record_hashes,
+        steps_recorded: recorded.recorded,
+        steps_unrecorded: recorded.given_up,
         spec: spec::Document(machine.spec().live()).to_string(),
         is_stopped_early: machine.document().judged().last.is_some(),
     }

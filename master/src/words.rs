@@ -115,6 +115,7 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         has_passed: request.has_passed,
         storage_trouble: bounded(request.storage_trouble),
         damaged: request.damaged.into_iter().map(damage).collect::<Result<_, _>>()?,
+        recorded: request.recorded.into_iter().map(Into::into).collect(),
     })
 }
 

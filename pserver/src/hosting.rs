@@ -45,6 +45,8 @@ pub struct Assignment {
     pub exclusions: u64,
     /// What follows from evaluations.
     pub verdicts: Verdicts,
+    /// After every so many steps hashes of blocks are recorded; 0 for none.
+    pub record_hashes: u64,
 }
 
 impl Assignment {
@@ -82,6 +84,7 @@ impl Assignment {
             may_leave: wire.may_leave,
             is_over: wire.is_over,
             exclusions: wire.exclusions,
+            record_hashes: wire.record_hashes,
             scalars: Some(Incarnation(wire.scalar_primary)).filter(|primary| primary.0 > 0),
             verdicts: Verdicts {
                 judged: wire.judged,

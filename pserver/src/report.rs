@@ -7,7 +7,7 @@ use crate::counters;
 use crate::hosting::Assignment;
 use crate::shard::{Checkpointing, Shard, Untold};
 use shoal_runtime::cluster::refusal::NextMove;
-use shoal_runtime::cluster::{BlockId, Incarnation, JobSettings, Refusal};
+use shoal_runtime::cluster::{BlockId, Incarnation, JobSettings, Refusal, Rewind, Version};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Masters;
@@ -25,6 +25,8 @@ const PUBLISHED_INTERVAL: Duration = Duration::from_millis(2);
 const HELD_INTERVAL: Duration = Duration::from_millis(25);
 /// An assignment that changed nothing is asked for again after so long.
 const UNHEEDED_INTERVAL: Duration = Duration::from_millis(25);
+/// Hashes that one report tells, about: 1 MiB of them.
+const REPORT_HASHES: usize = 1 << 17;
 /// How long an answer to a registration may take.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -110,7 +112,7 @@ pub async fn report(shard: &Shard, masters: &Masters, random: &mut Random) -> Fa
         let survived = match masters.call(period.max(PUBLISHED_INTERVAL), report).await {
             Ok(reply) => {
                 outage.end();
-                told.answered(shard, reply.base, &tells);
+                told.answered(shard, &reply, &tells);
                 if tells_of_leaving {
                     shard.note_leaving_known();
                 }
@@ -175,6 +177,8 @@ struct Reported {
     /// Files of the checkpoint under way that it was told of.
     checkpoint: u64,
     written: usize,
+    /// The number of the first hashes that it was not told.
+    recorded: u64,
     /// Whether the last report had no room for all.
     has_more: bool,
 }
@@ -183,13 +187,14 @@ struct Reported {
 struct Reporting {
     blocks: BTreeSet<BlockId>,
     written: usize,
+    recorded: u64,
     has_more: bool,
 }
 
 impl Reported {
     fn nothing(shard: &Shard) -> Reported {
         let (urgent, untold) = (shard.urgent(), shard.untold());
-        Reported { base: 0, untold, urgent, checkpoint: 0, written: 0, has_more: false }
+        Reported { base: 0, untold, urgent, checkpoint: 0, written: 0, recorded: 0, has_more: false }
     }
 
     /// A report of everything until now that the master was not told of, as far as it fits.
@@ -207,6 +212,7 @@ impl Reported {
             (self.checkpoint, self.written) = (checkpoint, 0);
         }
         let Checkpointing { written, trouble, has_passed, .. } = shard.checkpointing(self.written);
+        let (hashes, recorded) = shard.recorder().after(self.recorded, REPORT_HASHES);
         let request = proto::ReportRequest {
             job: shard.job().job.0.clone(),
             incarnation: incarnation.0,
@@ -226,20 +232,25 @@ impl Reported {
             evaluated: shard.evaluated()?,
             staleness: Some((&shard.staleness()).into()).filter(|_| !shard.job().is_sync()),
             base: self.base,
+            recorded: hashes.into_iter().map(Into::into).collect(),
         };
         let written = self.written + written.len();
-        let has_more = self.untold.has_more_than(&blocks) || shard.has_written_more_than(written);
-        Ok((request, Reporting { blocks, written, has_more }))
+        let has_more = self.untold.has_more_than(&blocks)
+            || shard.has_written_more_than(written)
+            || shard.recorder().has_after(recorded);
+        Ok((request, Reporting { blocks, written, recorded, has_more }))
     }
 
-    /// The master has heard a report, and its memory has this number; 0 while it remembers nothing.
-    fn answered(&mut self, shard: &Shard, base: u64, tells: &Reporting) {
+    /// The master has heard a report, and its memory has a number; 0 while it remembers nothing.
+    fn answered(&mut self, shard: &Shard, reply: &proto::ReportReply, tells: &Reporting) {
+        let proto::ReportReply { base, recorded_rewind, recorded_below } = *reply;
+        shard.recorder().settle(Rewind(recorded_rewind), Version(recorded_below));
         self.has_more = tells.has_more && base != 0;
         if base != 0 && base == self.base {
             self.untold.told(&tells.blocks);
-            self.written = tells.written;
+            (self.written, self.recorded) = (tells.written, tells.recorded);
         } else if base != 0 {
-            (self.base, self.written, self.has_more) = (base, 0, true);
+            (self.base, self.written, self.recorded, self.has_more) = (base, 0, 0, true);
             self.untold.forget(shard);
         }
     }

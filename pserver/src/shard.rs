@@ -162,6 +162,7 @@ impl Shard {
         for hosted in old.hosting.iter().flat_map(|hosting| hosting.blocks.values()) {
             self.with(hosted, Block::retire)?;
         }
+        self.recorder().forget();
         self.tell_assigned();
         Ok(())
     }
@@ -182,6 +183,7 @@ impl Shard {
             return Ok(());
         }
         let (checkpoint, verdicts) = (assignment.checkpoint, assignment.verdicts.clone());
+        self.settings.recorder().go_by(assignment.record_hashes);
         let (me, before) = (self.incarnation(), self.hosting());
         let (hosting, placing) = Hosting::after(before.as_deref(), assignment, &self.settings, me)?;
         self.begin_checkpoint(checkpoint);

@@ -141,6 +141,7 @@ impl Outcome {
             "rewind_causes": rewinds::json(&self.status),
             "microbatches_verified": self.status.microbatches_verified,
             "microbatches_unverified": self.status.microbatches_unverified,
+            "steps_recorded": self.status.steps_recorded, "steps_unrecorded": self.status.steps_unrecorded,
             "master_term": self.status.master_term, "model": job.plan.folder.model(),
         })
     }

@@ -59,7 +59,9 @@ impl Row {
 
     /// Whether these rows are compared.
     fn is_beside(&self, other: &Row) -> bool {
-        let of = |row: &Row| (row.part, row.shape.followers, row.shape.clips);
+        // What is recorded is held against the same model without.
+        let model = |row: &Row| Some(row.shape.mib).filter(|_| row.part == Part::Recorded);
+        let of = |row: &Row| (row.part, row.shape.followers, row.shape.clips, model(row));
         of(self) == of(other)
     }
 }
@@ -127,7 +129,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn row(blocks: u64, clips: bool, users: &[f64]) -> Row {
-        let shape = Shape { mib: 512, blocks, followers: 0, clips, steps: 4 };
+        let shape = Shape { mib: 512, blocks, followers: 0, clips, records: 0, steps: 4 };
         let ran = |user: &f64| {
             let cost = Cost { user: *user, system: 1.0, peak_bytes: 3 << 20 };
             let counted = BTreeMap::from([("pserver".to_owned(), cost)]);

@@ -93,6 +93,7 @@ fn start(
         "--trainers=1".to_owned(),
         "--microbatches-per-step=1".to_owned(),
         "--checkpoint-seconds=0".to_owned(),
+        format!("--record-hashes={}", shape.records),
         format!("--lease-ttl-millis={TTL_MILLIS}"),
     ];
     let told = Training { shape: *shape, run: run.to_owned(), looks: looks.to_owned() };

@@ -7,6 +7,8 @@ use std::fmt;
 
 /// Of the model whose blocks become smaller.
 const COUNT_MIB: u64 = 512;
+/// After how many steps hashes are recorded: the first is what the others are held against.
+const RECORDED: [u64; 3] = [0, 10, 1];
 /// Elements of 1 MiB.
 const MIB_ELEMENTS: u64 = 1 << 18;
 
@@ -22,6 +24,8 @@ pub(crate) enum Part {
     Decided,
     /// A follower's updates once it has been left behind
     Followed,
+    /// Models of the sizes of `size` whose hashes are recorded after no step, after one in ten, after each
+    Recorded,
 }
 
 /// A job of one trainer with one parameter, plain descent, one microbatch a step.
@@ -35,6 +39,8 @@ pub(crate) struct Shape {
     pub(crate) followers: u32,
     /// Whether the norm over all blocks is decided on before any block is updated.
     pub(crate) clips: bool,
+    /// After every so many steps hashes of all blocks are recorded; 0 for none.
+    pub(crate) records: u64,
     /// That are counted.
     pub(crate) steps: u64,
 }
@@ -44,23 +50,26 @@ impl Part {
     pub(crate) fn shapes(self, arguments: &Arguments) -> Vec<Shape> {
         let Arguments { steps, block_kib, ref blocks, ref mib, ref followers, .. } = *arguments;
         let of_count = |followers, clips| {
-            let shape = move |blocks| Shape { mib: COUNT_MIB, blocks, followers, clips, steps };
+            let shape = move |blocks| Shape { mib: COUNT_MIB, blocks, followers, clips, records: 0, steps };
             blocks.iter().copied().map(shape).collect::<Vec<Shape>>()
         };
         let of_size = |followers| {
             let shape = move |mib: u64| {
                 // As many bytes go over the wire as in a job of 512 MiB: what a tick of the clock makes wrong is as little.
                 let steps = steps * (COUNT_MIB / mib).max(1);
-                Shape { mib, blocks: (mib << 10).div_ceil(block_kib), followers, clips: false, steps }
+                let blocks = (mib << 10).div_ceil(block_kib);
+                Shape { mib, blocks, followers, clips: false, records: 0, steps }
             };
             mib.iter().copied().map(shape).collect::<Vec<Shape>>()
         };
+        let of_recorded = |shape: Shape| RECORDED.map(|records| Shape { records, ..shape });
         let followers = followers.iter().copied();
         match self {
             Part::Count => followers
                 .flat_map(|followers| [false, true].map(|clips| of_count(followers, clips)).concat())
                 .collect(),
             Part::Size => followers.flat_map(of_size).collect(),
+            Part::Recorded => followers.flat_map(of_size).flat_map(of_recorded).collect(),
             Part::Decided | Part::Followed => Vec::new(),
         }
     }
@@ -98,15 +107,16 @@ impl fmt::Display for Part {
             Part::Size => "size",
             Part::Decided => "decided",
             Part::Followed => "followed",
+            Part::Recorded => "recorded",
         })
     }
 }
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { mib, blocks, followers, clips, .. } = self;
+        let Shape { mib, blocks, followers, clips, records, .. } = self;
         let clips = if *clips { ", clipped" } else { "" };
-        write!(f, "{mib} MiB in {blocks} blocks, {followers} followers{clips}")
+        write!(f, "{mib} MiB in {blocks} blocks, {followers} followers{clips}, recorded {records}")
     }
 }
 
@@ -132,6 +142,13 @@ mod tests {
         assert_eq!(told, expected.concat());
         assert!(shapes.iter().all(|shape| shape.mib == 512 && shape.steps == 8));
         assert_eq!(shapes[1].block_elements(), 1 << 15);
+    }
+
+    #[test]
+    fn what_is_recorded_stands_beside_the_same_job_that_records_nothing() {
+        let shapes = shapes(Part::Recorded, &["--mib", "64", "--followers", "0,1"]);
+        let told: Vec<(u32, u64)> = shapes.iter().map(|shape| (shape.followers, shape.records)).collect();
+        assert_eq!(told, [(0, 0), (0, 10), (0, 1), (1, 0), (1, 10), (1, 1)]);
     }
 
     #[test]

@@ -26,12 +26,13 @@ fn headings(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "user and system seconds of processors, medians (least..greatest) for each step\n")?;
     writeln!(
         f,
-        "{:<6} {:>5} {:>7} {:>9} {:>4}  {:<8} {:>14} {:>22} {:>22} {:>9} {:>12} {:>9} {:>7}",
+        "{:<8} {:>5} {:>7} {:>9} {:>4} {:>8}  {:<8} {:>14} {:>22} {:>22} {:>9} {:>12} {:>9} {:>7}",
         "part",
         "MiB",
         "blocks",
         "followers",
         "clip",
+        "recorded",
         "role",
         "user, µs/block",
         "user, s/GiB",
@@ -48,15 +49,16 @@ impl fmt::Display for Row {
         let shape = &self.shape;
         let clip = if shape.clips { "yes" } else { "no" };
         let own = format!(
-            "{:<6} {:>5} {:>7} {:>9} {clip:>4}",
+            "{:<8} {:>5} {:>7} {:>9} {clip:>4} {:>8}",
             self.part.to_string(),
             shape.mib,
             shape.blocks,
-            shape.followers
+            shape.followers,
+            shape.records
         );
         for costs in &self.roles {
             let seconds =
-                self.step_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.2}", seconds.median));
+                self.step_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.4}", seconds.median));
             writeln!(f, "{own}  {costs} {seconds:>7}")?;
         }
         let cut_short = self.runs.iter().filter(|ran| !ran.is_whole());

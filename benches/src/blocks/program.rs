@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_the_program_is_told_comes_as_it_was_said_and_nonsense_is_named() {
-        let shape = Shape { mib: 1, blocks: 16, followers: 1, clips: true, steps: 3 };
+        let shape = Shape { mib: 1, blocks: 16, followers: 1, clips: true, records: 0, steps: 3 };
         let training = Training { shape, run: "/a b".into(), looks: "/c".into() };
         let said = serde_json::to_string(&training).unwrap();
         assert_eq!(said.parse::<Training>().unwrap(), training);

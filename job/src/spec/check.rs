@@ -104,6 +104,11 @@ impl Spec {
                 "in an asynchronous job no two computations of a microbatch read the same parameters, so nothing can be compared",
             ),
             (
+                "recordHashes",
+                is_async && self.record_hashes() > 0,
+                "asynchronous jobs have no version that all blocks share",
+            ),
+            (
                 "stalenessWindow",
                 !is_async && self.staleness_window.is_some(),
                 "synchronous jobs know no staleness",

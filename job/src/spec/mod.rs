@@ -147,10 +147,15 @@ pub struct Spec {
     pub environment: Option<EnvironmentRule>,
     /// Sync: compute this share of microbatches twice, by two trainers where there are two, and fail the job by step, microbatch and
     /// parameter if their sums differ in one bit. By default 0.
-    #[arg(long, env = "SHOAL_VERIFY", value_name = "SHARE", value_parser = finite)]
+    #[arg(long, env = "SHOAL_VERIFY", value_name = "SHARE|1/N", value_parser = share)]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub verify: Option<f64>,
+    /// Sync: after every so many steps keep a hash of each block beside the checkpoints, by which `shoal replay` tells whether it
+    /// plays the same steps again; 0 for none. By default 0.
+    #[arg(long, env = "SHOAL_RECORD_HASHES", value_name = "STEPS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_hashes: Option<u64>,
     /// A safetensors file, in a folder or an object store that master and pservers reach: parameters named as its tensors begin at its
     /// values, the others at their initial values. It must stay as it is while the job lives.
     #[arg(long, env = "SHOAL_WARM_START", value_name = "PLACE/FILE.safetensors")]
@@ -253,6 +258,7 @@ defaults! { Spec:
     copies: u32 = 0;
     exclude_max: u64 = 0;
     verify: f64 = 0.0;
+    record_hashes: u64 = 0;
 }
 
 defaults! { CheckpointSpec:
@@ -281,6 +287,15 @@ impl Spec {
             _ => (&self.data, &self.eval_data),
         }
     }
+}
+
+/// A number, or a quotient of two.
+fn share(text: &str) -> Result<f64, String> {
+    let number = match text.split_once('/') {
+        Some((part, whole)) => finite(part)? / finite(whole)?,
+        None => finite(text)?,
+    };
+    if number.is_finite() { Ok(number) } else { Err("give a number, or a quotient such as 1/20".to_owned()) }
 }
 
 /// A number that JSON has, too.

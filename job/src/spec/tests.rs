@@ -204,3 +204,11 @@ proptest! {
         prop_assert_eq!(json!(Spec::default()), json!({ "checkpoint": {} }));
     }
 }
+
+#[test]
+fn a_share_is_a_number_or_a_quotient() {
+    assert_eq!([spec("verify=0.05").verify, spec("verify=1/20").verify], [Some(0.05); 2]);
+    for wrong in ["", "1/", "/2", "1/0", "half", "1/2/3"] {
+        assert!(share(wrong).is_err(), "{wrong}");
+    }
+}

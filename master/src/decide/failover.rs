@@ -17,8 +17,11 @@ pub(super) fn place(next: &mut Document, seen: &Seen<'_>, version: u64) {
         seen.hosts.iter().map(|(who, host)| (host.name.as_str(), *who)).collect();
     hosts.sort_unstable();
     let placed = placement::place(seen.sizes, hosts.len() as u32);
-    next.blocks =
-        placed.into_iter().map(|host| PlacedBlock::restored(hosts[host as usize].1, version)).collect();
+    // A job that plays another's steps again has that one's checkpoint before it has any block.
+    let origin = next.newest().map(|kept| kept.record);
+    let restored =
+        |host: u32| PlacedBlock { origin, ..PlacedBlock::restored(hosts[host as usize].1, version) };
+    next.blocks = placed.into_iter().map(restored).collect();
 }
 
 /// Copies on pservers that are gone are gone. Blocks whose primary was there are led by another copy, or restored; and

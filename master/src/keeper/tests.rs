@@ -192,7 +192,7 @@ async fn other_wishes_make_no_other_job_and_of_members_those_in_the_store_hold_o
     put(&store, None, &fresh(3, 2)).await;
     let mut keeper = keeper(&store, &wire, "m1");
     keeper.fresh.wanted = Wanted { pservers: 1, trainers: 9, replicas: 1, exclude_max: 4 };
-    let checks = Checks { environment: EnvironmentRule::Warn, verify_millionths: 64 };
+    let checks = Checks { environment: EnvironmentRule::Warn, verify_millionths: 64, record_hashes: 10 };
     keeper.fresh.checks = checks;
     beside(&[(&keeper, &service)], async {
         until(|| term(&service).is_some()).await;

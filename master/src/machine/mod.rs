@@ -9,6 +9,7 @@
 mod checkpoints;
 mod failures;
 mod pservers;
+mod recording;
 mod suspicions;
 mod trainers;
 mod verifying;
@@ -20,6 +21,7 @@ use crate::dispatch::Dispatch;
 use crate::document::{Document, End, PserverAt};
 use crate::loads::Loads;
 use crate::members::Members;
+use crate::recording::Recording;
 use crate::reports::Reports;
 use crate::suspects::Suspects;
 use crate::tally::Tally;
@@ -85,6 +87,7 @@ pub struct Machine {
     spec: Spec,
     policy: CheckpointPolicy,
     under_way: checkpoints::UnderWay,
+    recording: Recording,
     /// Checkpoints whose files may go.
     removable: Vec<CheckpointId>,
     /// Of the newest checkpoint that this master has made durable, in a job with tables.
@@ -172,6 +175,7 @@ impl Machine {
             spec,
             policy,
             under_way: checkpoints::UnderWay::default(),
+            recording: Recording::of(document.rewind(), now),
             removable: Vec::new(),
             newest_manifest: None,
             place,
@@ -225,16 +229,14 @@ impl Machine {
         Err(Refusal::new(RefusalKind::WrongJob, format!("job {job:?}"), detail))
     }
 
-    /// What time alone brings about: members lost, leases expired.
+    /// What time alone brings about: members lost, leases expired, an end that waits for nothing any more.
     pub fn tick(&mut self, now: Duration) {
         self.lose_the_silent(now);
         self.is_changed |= !self.pservers.expire(now).is_empty();
         if let Some(job) = &mut self.job {
             job.dispatch.expire(now, &job.reports);
         }
-        if self.job.as_ref().is_some_and(|job| job.verification.is_some()) {
-            self.end_if_complete(now);
-        }
+        self.end_if_complete(now);
     }
 
     /// When [`tick`](Self::tick) has something to do next.
@@ -352,6 +354,7 @@ impl Machine {
             self.forget_reports();
         }
         self.settle_committed(is_rewound);
+        self.record_this_history();
         self.end_if_complete(now);
     }
 }

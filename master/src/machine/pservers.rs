@@ -8,7 +8,9 @@ use crate::members::State;
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_job::counters::PserverCounters;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
-use shoal_runtime::cluster::{DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness, Step};
+use shoal_runtime::cluster::{
+    BlockHashes, DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness, Step,
+};
 use shoal_runtime::wire::proto;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -60,6 +62,8 @@ pub struct PserverWord {
     pub damaged: Vec<DamagedCheckpoint>,
     /// Its updates by staleness.
     pub staleness: Staleness,
+    /// Hashes of blocks that are not durable yet.
+    pub recorded: Vec<BlockHashes>,
 }
 
 impl PserverRecord {
@@ -128,6 +132,7 @@ impl Machine {
         let barrier = self.document.open_until();
         let is_near_barrier = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= barrier);
         self.is_changed |= is_near_barrier || self.policy.every_steps > 0 || self.is_checkpoint_demanded();
+        self.hear_recorded(pserver, word.recorded, now);
         self.hear_of_checkpoint(word.checkpoint, word.written, word.has_passed);
         self.hear_of_damage(pserver, word.damaged);
         if !word.storage_trouble.is_empty() {

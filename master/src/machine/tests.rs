@@ -19,6 +19,7 @@ mod failover;
 pub(crate) mod fixture;
 mod histories;
 mod hosts;
+mod recorded;
 mod suspicions;
 mod terms;
 mod troubles;

@@ -9,7 +9,7 @@ use crate::reports::Reports;
 use crate::suspects::Suspects;
 use crate::verification::{Difference, Verification, When};
 use shoal_runtime::cluster::verification::{hashes_bytes, parameters_of_hash};
-use shoal_runtime::cluster::{Environment, Incarnation, JobShape, Node, Step, Verified};
+use shoal_runtime::cluster::{Environment, EnvironmentRule, Incarnation, JobShape, Node, Step, Verified};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -87,10 +87,15 @@ impl Machine {
         }
     }
 
-    /// The job is done, once it is complete and no second computation is waited for.
+    /// The job is done, once it is complete and neither second computations nor hashes are waited for.
     pub(super) fn end_if_complete(&mut self, now: Duration) {
-        if self.wishes.end.is_none() && self.is_complete() && !self.is_verifying(now) {
+        if self.wishes.end.is_none()
+            && self.is_complete()
+            && !self.is_verifying(now)
+            && !self.is_recording(now)
+        {
             (self.wishes.end, self.is_changed) = (Some(End::Done), true);
+            self.recording.end();
         }
     }
 
@@ -116,11 +121,25 @@ impl Machine {
             false => format!("by trainers {one:?} and {other:?}"),
         };
         format!(
-            "{microbatch} was computed twice, {by}, and {} has other bits: the step function is no function of its batch and its \
+            "{microbatch} was computed twice, {by}{}, and {} has other bits: the step function is no function of its batch and its \
              parameters alone, or the trainers are not alike in something that Model::environment does not name (docs/training.md, \
              verification)",
+            self.of_environment(),
             self.summed(*hash)
         )
+    }
+
+    /// What the trainers have said of their processors, libraries and programs.
+    fn of_environment(&self) -> String {
+        let Some(Environment(entries)) = self.environment() else { return String::new() };
+        let entries: Vec<String> = entries.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        match (entries.is_empty(), self.document.checks.environment) {
+            (true, _) => String::new(),
+            (false, EnvironmentRule::Same) => format!(" with the same environment ({})", entries.join(", ")),
+            (false, _) => {
+                format!(" with environments that may differ (the first trainer's is {})", entries.join(", "))
+            }
+        }
     }
 
     /// What a hash is of.

@@ -88,7 +88,7 @@ fn document() -> Document {
         routing_version: 46,
         declaration: Some(Declaration { parameters: vec![weight, rows.as_table(table)], block_elements: 47 }),
         environment: Some(Environment([(String::from("threads"), String::from("63"))].into())),
-        checks: Checks { environment: EnvironmentRule::Warn, verify_millionths: 64 },
+        checks: Checks { environment: EnvironmentRule::Warn, verify_millionths: 64, record_hashes: 10 },
         pservers: BTreeMap::from([(a, at("p1")), (b, at("p2"))]),
         blocks: vec![placed.clone(), placed, PlacedBlock::restored(b, 48)],
         leaving: BTreeSet::from([a]),

@@ -132,6 +132,7 @@ async fn shard(kind: u8) -> Arc<Shard> {
         scalars: decides.then_some(ME),
         exclusions: 0,
         verdicts: Verdicts::default(),
+        record_hashes: 0,
     };
     let shard = Arc::new(shard);
     shard.assign(assignment).await.expect("a sound assignment");

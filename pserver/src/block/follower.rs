@@ -75,6 +75,7 @@ impl Block {
         if let Some(Piece::Open(_, piece)) = &self.piece {
             self.settle_saved(&piece.hold);
         }
+        self.record();
         Ok(())
     }
 }

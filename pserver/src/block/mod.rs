@@ -21,6 +21,7 @@ pub mod piece;
 mod positions;
 pub mod primary;
 pub mod reading;
+pub mod recorder;
 pub mod reduce;
 mod settings;
 pub mod shape;
@@ -63,6 +64,8 @@ pub struct Block {
     landed: u64,
     /// Whether it was kept waiting for memory since the last effects.
     is_starved: bool,
+    /// Versions whose hashes are to be recorded, and whose values a device has yet to bring.
+    unrecorded: Vec<Version>,
     /// Of pieces that may not be written yet.
     holds: Vec<Weak<Hold>>,
 }
@@ -99,6 +102,7 @@ impl Block {
             piece: None,
             landed: 0,
             is_starved: false,
+            unrecorded: Vec::new(),
             holds: Vec::new(),
         };
         if block.placement.primary == me {
@@ -115,6 +119,7 @@ impl Block {
         let is_new_term = placement.term > self.placement.term;
         if placement.rewind != self.placement.rewind {
             (self.state, self.published, self.piece) = (None, Version(0), None);
+            self.unrecorded.clear();
             // What is still being written shares nothing with the state to come.
             self.holds.clear();
         }

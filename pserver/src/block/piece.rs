@@ -200,6 +200,7 @@ impl Block {
             (primary.held, primary.inherited) = (self.job.nothing_held(version), None);
         }
         (self.published, self.state) = (version, Some(self.place_on_device(state)));
+        self.record();
         self.publish();
     }
 }

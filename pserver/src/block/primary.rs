@@ -321,6 +321,7 @@ impl Block {
         if let Some(Piece::Open(_, piece)) = &self.piece {
             self.settle_saved(&piece.hold);
         }
+        self.record();
         self.publish();
     }
 
@@ -338,6 +339,7 @@ impl Block {
     /// A device has done an update of this block.
     pub fn note_done(&mut self) {
         self.landed += 1;
+        self.record_what_is_here();
         self.publish();
         self.go_on();
     }

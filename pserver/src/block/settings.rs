@@ -2,6 +2,7 @@
 
 use super::evaluate::{MetricTurn, turn};
 use super::memory::Budget;
+use super::recorder::Recorder;
 use super::reduce::{HeldNodes, HeldSteps};
 use super::shape::{BlockShape, UpdateContext};
 use super::state::{State, Update};
@@ -20,6 +21,7 @@ pub struct BlockSettings {
     pub(super) window: usize,
     pub(super) mode: Mode,
     pub(super) budget: Arc<Budget>,
+    pub(super) recorder: Arc<Recorder>,
     pub(super) segment_bytes: usize,
     pub(super) device: Option<Device>,
 }
@@ -42,6 +44,7 @@ impl BlockSettings {
             window,
             mode,
             budget,
+            recorder: Arc::default(),
             segment_bytes,
             device: None,
         }
@@ -80,6 +83,11 @@ impl BlockSettings {
     /// How precise gradients of dense parameters are.
     pub fn gradients(&self) -> Precision {
         self.gradients
+    }
+
+    /// What is recorded of blocks.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     /// What pieces of checkpoints may hold.

@@ -278,6 +278,14 @@ impl State {
         }
     }
 
+    /// The rows of a bucket, if they are those of `version`.
+    pub(super) fn rows_at(&self, version: Version) -> Option<&Bucket> {
+        match &self.values {
+            Values::Bucket(bucket) if version == self.name.version => Some(bucket),
+            Values::Bucket(_) | Values::Dense(_) => None,
+        }
+    }
+
     /// Whether what is read of it at `version` is here, or is kept no more; what a device has left where it is, is asked of that.
     pub(super) fn is_here(&self, version: Version) -> bool {
         let back = self.name.version.0.checked_sub(version.0);

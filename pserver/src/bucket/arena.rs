@@ -146,6 +146,11 @@ impl Arena {
         slots.filter_map(|slot| Some((slot, self.row(slot)?)))
     }
 
+    /// All records as they lie, in slot order: key (low, high), last update, occurrences, values.
+    pub fn records(&self) -> impl Iterator<Item = &[u32]> {
+        self.rows_from(0).map(|(slot, _)| self.record(slot))
+    }
+
     /// The slot of a key's row, if there is one.
     pub fn find(&self, key: u64) -> Option<Slot> {
         self.index.find(key, |slot| self.key(slot) == key)

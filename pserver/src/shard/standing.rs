@@ -2,6 +2,7 @@
 
 use super::{Kind, Listener, Shard, Since};
 use crate::block::evaluate::EvaluatedBlock;
+use crate::block::recorder::Recorder;
 use crate::block::{Block, Standing};
 use crate::hosting::Changed;
 use shoal_runtime::cluster::{
@@ -57,6 +58,11 @@ impl Untold {
 }
 
 impl Shard {
+    /// What is recorded of the blocks here.
+    pub fn recorder(&self) -> &Recorder {
+        self.settings.recorder()
+    }
+
     /// What the master has to be told: all there is, and from now on what changes.
     pub fn untold(&self) -> Untold {
         let changed = self.changes.listen(Kind::Standing);

@@ -34,7 +34,7 @@ macro_rules! messages {
 }
 
 messages! {
-    Admission, AssignedBlocks, AssignedCopy, Assignment, BlockCopy, BlockGradient, BlockProgress,
+    Admission, AssignedBlocks, AssignedCopy, Assignment, BlockCopy, BlockGradient, BlockHashes, BlockProgress,
     CheckpointManifest, CheckpointReply, CheckpointRequest, Complaint, CopyProgress, Cut,
     DamagedCheckpoint, DecideReply, DecideRequest, Decisions, Declaration, Delta, DescribeRequest, DrainReply,
     DrainRequest, EnvironmentEntry, Evaluated, EvaluatedBlock, EvaluationStatus, Exclusion, Exclusions, FileRecord,

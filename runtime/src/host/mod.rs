@@ -18,6 +18,7 @@ pub mod processor;
 pub mod processors;
 pub mod program;
 pub mod random;
+pub mod recorded;
 pub mod rpc;
 pub mod shutdown;
 pub mod signal;

@@ -15,6 +15,7 @@ mod format;
 mod job;
 mod ledger;
 pub mod pieces;
+mod recording;
 mod refusal;
 pub mod rope;
 mod routing;

@@ -1,5 +1,5 @@
 //! The count example on a machine where one record cannot be used: `picky RECORD`; or on one of so many threads, as it says of its
-//! environment: `picky threads N`; or no function, as it counts its calls: `picky calls`; or ends the program without a word, `picky
+//! environment: `picky threads N`; or no function, as it tells its calls from step N on: `picky calls N`; or ends the program without a word, `picky
 //! RECORD abort`, as every record does with `picky all abort`, and the beginning with `picky none abort`. For tests of what
 //! then becomes of the record; other trainers of the job run `count` itself.
 
@@ -31,8 +31,8 @@ struct Picky {
     aborts: bool,
     /// What it says that its bits depend on.
     threads: Option<String>,
-    /// Calls so far, of one that counts them.
-    calls: Option<f32>,
+    /// Of one that counts them: calls so far, and the first step in which they are told.
+    calls: Option<(f32, u64)>,
 }
 
 impl Model for Picky {
@@ -57,9 +57,9 @@ impl Model for Picky {
             }
             anyhow::bail!("record {} cannot be used here", record.index);
         }
-        if let Some(calls) = &mut self.calls {
+        if let Some((calls, from)) = &mut self.calls {
             *calls += 1.0;
-            gradient.add(CALLS, &[*calls])?;
+            gradient.add(CALLS, &[if batch.step < *from { 0.0 } else { *calls }])?;
         }
         oracle::add(batch, gradient)
     }
@@ -73,12 +73,14 @@ fn main() -> ExitCode {
         word => word.and_then(|word| word.parse().ok()).map(Refused::Record),
     };
     let Some(refused) = refused else {
-        eprintln!("usage: picky RECORD|all|none [abort], or picky threads N, or picky calls");
+        eprintln!("usage: picky RECORD|all|none [abort], or picky threads N, or picky calls [STEP]");
         return ExitCode::from(2);
     };
     let second = std::env::args().nth(2);
     let aborts = second.as_deref() == Some("abort");
-    let threads = second.filter(|_| refused == Refused::Nothing);
-    let calls = std::env::args().nth(1).filter(|word| word == CALLS).map(|_| 0.0);
+    let is_counting = std::env::args().nth(1).as_deref() == Some(CALLS);
+    let from = second.as_deref().and_then(|word| word.parse().ok()).unwrap_or(0);
+    let calls = is_counting.then_some((0.0, from));
+    let threads = second.filter(|_| refused == Refused::Nothing && !is_counting);
     shoal_trainer_sdk::main(Picky { refused, aborts, threads, calls })
 }

@@ -16,7 +16,7 @@ pub struct Coverage {
 }
 
 /// What a thousand jobs, synchronous and asynchronous ones, must have met at least once each.
-pub const MUST_OCCUR: [&str; 41] = [
+pub const MUST_OCCUR: [&str; 43] = [
     "ancestors that replaced descendants",
     "busy answers",
     "calls for tasks overtaken",
@@ -54,6 +54,8 @@ pub const MUST_OCCUR: [&str; 41] = [
     "settings edited",
     "short steps",
     "speculative leases",
+    "steps not recorded",
+    "steps recorded",
     "swaps without an answer",
     "trainers crashed",
     "trainers joined later",
@@ -108,6 +110,8 @@ impl Coverage {
         let gradients = status.settings.as_ref().map(proto::JobSettings::gradients);
         self.add("jobs with rounded gradients", u64::from(gradients == Some(proto::Precision::Bf16)));
         self.add("steps", status.step);
+        self.add("steps recorded", status.steps_recorded);
+        self.add("steps not recorded", status.steps_unrecorded);
         self.add("evaluations", status.evaluations.len() as u64);
         self.add("checkpoints dropped", status.damaged.len() as u64);
         self.add("goings back", status.rewind);

@@ -8,10 +8,12 @@ use super::reference::Trained;
 use super::scenario::Scenario;
 use super::seen::Seen;
 use super::trace::Trace;
-use super::world::World;
-use shoal_runtime::cluster::{Exclusion, Exclusions, JobSettings, RefusalKind, Step};
+use super::world::{JOB, World};
+use shoal_runtime::cluster::{Exclusion, Exclusions, JobSettings, RefusalKind, Step, StepHashes};
+use shoal_runtime::host::recorded;
 use shoal_runtime::wire::{Fault, proto};
 use shoal_trainer_sdk::{Ended, TrainError};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -70,6 +72,8 @@ pub struct Evidence {
     pub lives: Vec<Life>,
     /// What the pservers hold at the end, or why that is not known.
     pub trained: Result<Vec<Trained>, String>,
+    /// Hashes that were recorded, by step, or why they cannot be read.
+    pub recorded: Result<BTreeMap<u64, StepHashes>, String>,
     /// All documents that masters wrote.
     pub history: History,
     /// What pservers said.
@@ -125,6 +129,7 @@ impl Evidence {
         tokio::time::sleep(world.scenario.ttl).await;
         // A job ends well though what its last checkpoint rests on is damaged: nobody has read that since. What it wrote is judged.
         let storage = world.storage_as_written().await;
+        let recorded = recorded::read(&storage, JOB).await.map_err(|error| error.to_string());
         let (mut status, mut trained) = (None, Err(String::from("the master does not answer")));
         // Blocks may still be on their way to a pserver that has just come.
         for _ in 0..20 {
@@ -152,6 +157,7 @@ impl Evidence {
             ran_away: world.network.ran_away(),
             lives,
             trained,
+            recorded,
             history: world.history,
             seen: world.seen,
             coverage,

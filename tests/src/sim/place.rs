@@ -192,7 +192,11 @@ impl Place {
 
     async fn pass(&self, how: &str, name: &str, side: Side) {
         if let Some((host, points)) = &self.user {
-            let what = if name.ends_with("manifest") { "a manifest" } else { "pieces" };
+            let what = match name {
+                _ if name.ends_with("manifest") => "a manifest",
+                _ if name.starts_with("hashes/") => "hashes",
+                _ => "pieces",
+            };
             points.pass(host, || format!("{how} {what}"), side).await;
         }
     }

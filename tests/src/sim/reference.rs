@@ -14,7 +14,7 @@ use rows::{RowSums, Update};
 use shoal_runtime::cluster::permutation::key;
 use shoal_runtime::cluster::plan::ChunkOrder;
 use shoal_runtime::cluster::{
-    Declaration, Exclusions, JobSettings, Node, Parameter, Plan, Precision, Rule, Stage, Step,
+    Declaration, Exclusions, JobSettings, Node, Parameter, Plan, Precision, Rule, Stage, Step, Version,
 };
 use shoal_trainer_sdk::{Batch, Record};
 use std::collections::VecDeque;
@@ -102,6 +102,18 @@ pub fn train_until(
     exclusions: &Exclusions,
     until: Step,
 ) -> Ending {
+    train_seen(program, job, data, exclusions, until, |_, _| {})
+}
+
+/// The same; `see` is shown the model at each version.
+pub fn train_seen(
+    program: Program,
+    job: &JobSettings,
+    data: &DataSet,
+    exclusions: &Exclusions,
+    until: Step,
+    mut see: impl FnMut(Version, &[Trained]),
+) -> Ending {
     let declaration = program.declaration(job.records);
     let mut plan = Plan::new(data.manifest().clone(), job.clone());
     let mut trained: Vec<Trained> =
@@ -109,6 +121,7 @@ pub fn train_until(
     let mut evaluations = Evaluations::new();
     // The newest versions, oldest first: as many as a step's gradients may lie back.
     let mut kept = VecDeque::from([trained.clone()]);
+    see(Version(0), &trained);
     for step in (0..until.0).map(Step) {
         if evaluations.is_over {
             break;
@@ -153,6 +166,7 @@ pub fn train_until(
                 }
             }
         }
+        see(Version(step.0 + 1), &trained);
         kept.push_back(trained.clone());
         if kept.len() as u64 > job.mode.delay() + 1 {
             kept.pop_front();

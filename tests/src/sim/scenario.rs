@@ -61,6 +61,8 @@ pub struct Scenario {
     pub environment: EnvironmentRule,
     /// Of so many of a million microbatches two computations are compared.
     pub verify_millionths: u32,
+    /// After every so many steps hashes of all blocks are recorded; 0 for none.
+    pub record_hashes: u64,
     /// Steps between two checkpoints; 0 for none but the last.
     pub checkpoint_steps: u64,
     /// Bytes that pieces of checkpoints may hold on a pserver while they wait to be written.
@@ -149,6 +151,7 @@ impl Scenario {
         scenario.exclude_max = u64::from(scenario.poison.is_some());
         let rules = [EnvironmentRule::Same, EnvironmentRule::Warn, EnvironmentRule::Any];
         scenario.verify_millionths = [0, 0, 200_000, 1_000_000][(key(&[seed, 0x7E21F]) % 4) as usize];
+        scenario.record_hashes = [0, 0, 1, 3][(key(&[seed, 0x4A54]) % 4) as usize];
         scenario.environment = rules[(key(&[seed, 0xE27]) % 3) as usize];
         scenario
     }
@@ -177,6 +180,7 @@ impl Scenario {
             exclude_max: Some(self.exclude_max),
             environment,
             verify: Some(f64::from(self.verify_millionths) / f64::from(WHOLE_SHARE)),
+            record_hashes: Some(self.record_hashes),
             checkpoint,
             ..Spec::default()
         }
@@ -220,7 +224,7 @@ impl Scenario {
         let mode = Mode::Async { staleness_window, scale_by_staleness: random.percent(50) };
         let drawn = Scenario::drawn(seed);
         let tables = drawn.tables.map(|tables| tables.without_age());
-        Scenario { mode, decisions: None, tables, verify_millionths: 0, ..drawn }
+        Scenario { mode, decisions: None, tables, verify_millionths: 0, record_hashes: 0, ..drawn }
     }
 
     /// The scenario of a seed: even ones are synchronous jobs, odd ones asynchronous.
@@ -252,6 +256,7 @@ impl Scenario {
             exclude_max: 0,
             environment: EnvironmentRule::Same,
             verify_millionths: 0,
+            record_hashes: 0,
             checkpoint_steps: 0,
             checkpoint_memory: u64::MAX,
             trainers: 1,

@@ -87,7 +87,7 @@ impl Shrinking {
 type Simpler = fn(&Scenario) -> Option<Scenario>;
 
 /// Ways to make a scenario simpler, each nothing once there is nothing left of what it takes away.
-const SIMPLER: [Simpler; 21] = [
+const SIMPLER: [Simpler; 22] = [
     |now| (now.weather.loss_percent > 0).then(|| with_weather(now, |weather| weather.loss_percent = 0)),
     |now| {
         (now.weather.duplicate_percent > 0)
@@ -103,6 +103,7 @@ const SIMPLER: [Simpler; 21] = [
     |now| now.decisions.is_some().then(|| Scenario { decisions: None, ..now.clone() }),
     |now| now.poison.is_some().then(|| Scenario { poison: None, exclude_max: 0, ..now.clone() }),
     |now| (now.verify_millionths > 0).then(|| Scenario { verify_millionths: 0, ..now.clone() }),
+    |now| (now.record_hashes > 0).then(|| Scenario { record_hashes: 0, ..now.clone() }),
     |now| {
         let is_same = now.environment == EnvironmentRule::Same;
         (!is_same).then(|| Scenario { environment: EnvironmentRule::Same, ..now.clone() })

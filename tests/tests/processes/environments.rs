@@ -58,7 +58,7 @@ fn a_trainer_of_another_environment_is_let_in_and_told_where_that_is_wished() {
 fn verified(program: &str, trainers: &str) -> Output {
     let world = World::new(program, program);
     let more =
-        ["--epochs", "3", "--microbatch-records", "10", "--microbatches-per-step", "8", "--verify", "0.5"];
+        ["--epochs", "3", "--microbatch-records", "10", "--microbatches-per-step", "8", "--verify", "1/2"];
     world.command(trainers, 2, &more).output().unwrap()
 }
 
@@ -79,7 +79,13 @@ fn a_program_that_counts_its_calls_fails_its_job_by_step_parameter_and_trainer()
         let output = verified("exec \"$PICKY\" calls", trainers);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        for words in ["microbatch ", " of step ", "was computed twice, by trainer", "parameter \"calls\""] {
+        for words in [
+            "microbatch ",
+            " of step ",
+            "was computed twice, by trainer",
+            "with the same environment (processor ",
+            "parameter \"calls\"",
+        ] {
             assert!(said.contains(words), "{words}: {said}");
         }
     }

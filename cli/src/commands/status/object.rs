@@ -1,6 +1,6 @@
 //! A status for programs, as one JSON object. Pure.
 
-use crate::verified;
+use crate::{recorded, verified};
 use serde_json::{Value, json};
 use shoal_job::counters::{Counters, LeaseCounters, TrainerCounters};
 use shoal_runner::breakdown::{self, Breakdown};
@@ -38,7 +38,13 @@ pub(super) fn json_of(status: &StatusReply) -> Value {
     });
     let leases = LeaseCounters::from(status.leases.unwrap_or_default()).json();
     let counted = [leases.into(), pserver_totals(status).json().into()];
-    let more = [others, json_of_checkpoints(status), Waste::of(status).json(), verified::json(status)];
+    let more = [
+        others,
+        json_of_checkpoints(status),
+        Waste::of(status).json(),
+        verified::json(status),
+        recorded::json(status),
+    ];
     for more in counted.into_iter().chain(more) {
         if let (Value::Object(all), Value::Object(more)) = (&mut object, more) {
             debug_assert!(more.keys().all(|name| !all.contains_key(name)), "{more:?} has names of {all:?}");

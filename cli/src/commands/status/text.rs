@@ -1,6 +1,6 @@
 //! A status for people, section by section. Pure.
 
-use crate::verified;
+use crate::{recorded, verified};
 use shoal_job::counters::PserverCounters;
 use shoal_runner::breakdown::{self, Breakdown};
 use shoal_runner::reading::{epoch, gradients, live, pserver_totals};
@@ -51,7 +51,13 @@ pub(super) fn sections(status: &StatusReply) -> Vec<Section> {
     )));
     all.extend(rewinds.map(alone(Some(10))));
     all.extend(rows(&totals).map(alone(Some(11))));
-    all.extend(devices(&totals).into_iter().chain(verified::line(status)).map(alone(Some(12))));
+    all.extend(
+        devices(&totals)
+            .into_iter()
+            .chain(verified::line(status))
+            .chain(recorded::line(status))
+            .map(alone(Some(12))),
+    );
     all.extend(Section::of(Some(7), checkpoints(status)));
     all.extend(Section::of(Some(6), troubles(status)));
     all.extend(counters(status, &totals).map(alone(None)));

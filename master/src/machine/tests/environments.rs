@@ -17,7 +17,7 @@ fn declared(threads: &str) -> Declared {
 /// A job of this rule that waits for two pservers.
 fn ruled(rule: EnvironmentRule) -> Job {
     let mut job = waiting(2);
-    let checks = Checks { environment: rule, verify_millionths: 0 };
+    let checks = Checks { environment: rule, verify_millionths: 0, record_hashes: 0 };
     (job.machine.document.checks, job.machine.wishes.checks) = (checks, checks);
     job
 }

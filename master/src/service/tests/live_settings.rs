@@ -23,7 +23,10 @@ async fn live_settings_are_changed_by_a_word_and_a_refused_one_changes_nothing()
     tell(edited).await.unwrap();
     let now = document();
     assert_eq!((now.wanted.replicas, now.wanted.exclude_max, copies(&now)), (1, 5, Some(2)));
-    assert_eq!(now.checks, Checks { environment: EnvironmentRule::Warn, verify_millionths: 500_000 });
+    assert_eq!(
+        now.checks,
+        Checks { environment: EnvironmentRule::Warn, verify_millionths: 500_000, record_hashes: 0 }
+    );
     assert_eq!(said(), edited);
     for (spec, why) in [
         (r#"{"epochs":9}"#, "epochs: may not change"),

@@ -75,3 +75,23 @@ fn its_copies_have_the_bits_of_the_processors_and_either_side_goes_on_from_the_o
         }
     }
 }
+
+#[test]
+fn what_a_device_makes_is_recorded_once_it_is_here_with_the_hashes_of_the_processors() {
+    let (job, fake) = (job(64, 4), Fake::driver());
+    let (device, mut there, mut here) = twins(&job);
+    let recorded = |block: &Block| block.job.recorder.after(0, usize::MAX).0;
+    [&there, &here].iter().for_each(|block| block.job.recorder.go_by(1));
+    push_root(&mut here, &job, 0);
+    fake.set("STALL_AFTER", "0");
+    push_root(&mut there, &job, 0);
+    assert_eq!(recorded(&there), []);
+    fake.set("STALL_AFTER", "");
+    land(&device, &mut there);
+    for step in 1..6 {
+        push_root(&mut here, &job, step);
+        push_root(&mut there, &job, step);
+        land(&device, &mut there);
+    }
+    assert_eq!((recorded(&there).len(), recorded(&there)), (6, recorded(&here)));
+}

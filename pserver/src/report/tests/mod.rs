@@ -116,6 +116,7 @@ pub(crate) fn wire(assignment: &Assignment) -> proto::Assignment {
         blocks: blocks.collect(),
         pservers: assignment.pservers.iter().map(Into::into).collect(),
         may_leave: assignment.may_leave,
+        record_hashes: assignment.record_hashes,
         is_over: assignment.is_over,
         exclusions: assignment.exclusions,
         judged: assignment.verdicts.judged,
@@ -155,7 +156,8 @@ impl Master for FakeMaster {
         let request = request.into_inner();
         self.heard().reports.push((Instant::now(), request.clone()));
         self.answer(request.incarnation)?;
-        Ok(Response::new(proto::ReportReply { base: 1 + self.heard().forgotten }))
+        let base = 1 + self.heard().forgotten;
+        Ok(Response::new(proto::ReportReply { base, ..Default::default() }))
     }
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answer<proto::WatchReply> {
         let request = request.into_inner();

@@ -80,6 +80,9 @@ fn write_many(shard: &Shard) {
     }
 }
 
+/// A master that remembers this pserver, and records nothing.
+const FIRST: proto::ReportReply = proto::ReportReply { base: 1, recorded_rewind: 0, recorded_below: 0 };
+
 /// The largest report has 5,701,787 bytes whether there are so many blocks or 400,000; where each told of all that ask it had
 /// 17,567,015 of 400,000.
 #[test]
@@ -93,7 +96,7 @@ fn a_report_is_far_smaller_than_a_message_however_many_blocks_ask_and_pieces_are
         largest = largest.max(message.encoded_len());
         blocks.extend(message.progress.iter().flat_map(|group| &group.blocks).copied());
         admissions.extend(message.admissions.iter().map(|asked| asked.block));
-        told.answered(&shard, 1, &tells);
+        told.answered(&shard, &FIRST, &tells);
         // The first was told to a master that has forgotten it.
         pieces += if call == 1 { 0 } else { message.written.iter().map(|file| file.pieces.len()).sum() };
         if !told.has_more {
@@ -108,7 +111,7 @@ fn a_report_is_far_smaller_than_a_message_however_many_blocks_ask_and_pieces_are
         let (message, tells) = told.message(&shard, ME, 99).unwrap();
         assert!(message.encoded_len() < 4 << 20);
         turns.extend(message.admissions.iter().map(|asked| asked.block));
-        told.answered(&shard, 1, &tells);
+        told.answered(&shard, &FIRST, &tells);
     }
     assert_eq!(turns, admissions);
 }
@@ -132,7 +135,7 @@ fn a_report_tells_of_fewer_blocks_where_each_holds_many_nodes() {
         let nodes =
             message.progress.iter().flat_map(|group| &group.held).map(|held| held.nodes.len()).sum::<usize>();
         reports.push((message.progress.len(), nodes, message.encoded_len()));
-        told.answered(&shard, 1, &tells);
+        told.answered(&shard, &FIRST, &tells);
         if !told.has_more {
             break;
         }

@@ -42,6 +42,7 @@ pub(crate) fn assigned(
         scalars: None,
         exclusions: 0,
         verdicts: Verdicts::default(),
+        record_hashes: 0,
     }
 }
 

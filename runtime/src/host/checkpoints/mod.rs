@@ -5,12 +5,14 @@
 //! may trust what storage returns before its checksum and its name are those that were meant.
 
 mod claim;
+mod copy;
 mod list;
 #[cfg(test)]
 mod tests;
 mod verify;
 
 pub use claim::{claim, claimant, release};
+pub use copy::copy;
 pub use list::{Completeness, Entry, list};
 pub use verify::{Fault, Report, verify};
 

@@ -6,6 +6,7 @@ mod exactly_once;
 mod ledger;
 mod monotone;
 mod one_writer;
+mod recorded;
 mod routing;
 mod same_bits;
 
@@ -13,11 +14,12 @@ use super::evidence::Evidence;
 
 type Invariant = fn(&Evidence) -> Result<(), String>;
 
-const ALL: [(&str, Invariant); 8] = [
+const ALL: [(&str, Invariant); 9] = [
     ("every job ends", ends::check),
     ("the front never goes back", monotone::check),
     ("every record counts exactly once", exactly_once::check),
     ("the bits are those of the definition", same_bits::check),
+    ("what is recorded has the hashes of the definition", recorded::check),
     ("what is applied is kept", applied_is_kept::check),
     ("one writer for each term", one_writer::check),
     ("every document places every block once", routing::check),

@@ -8,6 +8,7 @@ mod evaluations;
 mod exclusions;
 mod losses;
 mod masters;
+mod recording;
 mod rewind;
 mod steps;
 mod verification;

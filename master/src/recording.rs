@@ -1,0 +1,311 @@
+//! Recording: hashes of all blocks after every so many steps, gathered from pservers until they are durable. Pure. Nothing here ever
+//! holds up a step.
+//!
+//! A **recorded step** goes one way:
+//!
+//! | it is | until | then |
+//! | --- | --- | --- |
+//! | gathered | every block's hashes were told, by whichever copy | whole |
+//! | whole | it is given out to be written | given |
+//! | given | it is durable; written in vain, it is whole again | settled |
+//! | gathered | so many later ones are whole that some of its hashes must be lost | given up, counted, settled |
+//!
+//! What is settled pservers are told to forget, from the lowest version on: so nothing is forgotten that is not durable. As the job
+//! goes back, what is whole of versions that are not made again is still written; all else begins anew. Invariants:
+//! - two copies that told the same block of the same version and term told the same hashes, or the difference is found. Under another
+//!   term a version may have been made again, of sums that a program that is no function has given: the later one counts;
+//! - what is settled grows, within one history.
+
+use shoal_runtime::cluster::{BlockHashes, BlockId, Incarnation, Rewind, StepHashes, Term, Version};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Whole steps behind which one that is not is given up.
+const BEHIND_MAX: usize = 16;
+/// Steps that are remembered at most.
+const STEPS_MAX: usize = 1024;
+/// Hashes that are remembered at most, beside those of the newest step. Where a block has one, they take 64 bytes each: 256 MiB.
+const HASHES_MAX: usize = 1 << 22;
+/// How long the job's end waits for what cannot be written.
+const WRITING_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two objects with steps in them, at least: a place counts its objects.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Two copies of a block that have other bits at one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The block.
+    pub block: BlockId,
+    /// The version.
+    pub version: Version,
+    /// The first of its hashes that differs.
+    pub hash: usize,
+    /// Who told them.
+    pub pservers: [Incarnation; 2],
+}
+
+/// How many steps were recorded, and how many were not because hashes were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Durable.
+    pub recorded: u64,
+    /// Given up.
+    pub given_up: u64,
+}
+
+/// What is recorded of one job.
+#[derive(Debug)]
+pub struct Recording {
+    rewind: Rewind,
+    began: Duration,
+    /// From the lowest one on that is not settled.
+    steps: BTreeMap<Version, Gathered>,
+    /// Versions below are settled.
+    below: Version,
+    given_at: Option<Duration>,
+    heard_at: Duration,
+    /// Since when nothing can be written.
+    failing_since: Option<Duration>,
+    /// Hashes in all steps.
+    hashes: usize,
+    counters: Counters,
+}
+
+/// One step.
+#[derive(Debug)]
+struct Gathered {
+    /// The history that it was made in.
+    rewind: Rewind,
+    /// Of each block, who told its hashes first, under the highest term. Empty once they are durable, or given up.
+    blocks: Vec<Option<Told>>,
+    missing: usize,
+    stage: Stage,
+}
+
+/// The hashes of one block.
+#[derive(Clone, Debug)]
+struct Told {
+    by: Incarnation,
+    term: Term,
+    hashes: Vec<u64>,
+}
+
+/// A step that is written: its version, its history, and of each block the hashes.
+pub type Whole = (Version, Rewind, Vec<Vec<u64>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not all are there, or all are and wait to be written.
+    Gathering,
+    /// They are being written.
+    Given,
+    /// They are durable, or given up.
+    Settled,
+}
+
+impl Gathered {
+    fn is_whole(&self) -> bool {
+        self.missing == 0
+    }
+
+    fn hashes(&self) -> usize {
+        self.blocks.iter().flatten().map(|told| told.hashes.len()).sum()
+    }
+
+    /// Returns how many hashes it had.
+    fn settle(&mut self) -> usize {
+        let hashes = self.hashes();
+        (self.stage, self.blocks) = (Stage::Settled, Vec::new());
+        hashes
+    }
+}
+
+impl Recording {
+    /// Nothing is recorded yet of this history.
+    pub fn of(rewind: Rewind, now: Duration) -> Recording {
+        Recording {
+            rewind,
+            began: now,
+            steps: BTreeMap::new(),
+            below: Version(0),
+            given_at: None,
+            heard_at: now,
+            failing_since: None,
+            hashes: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The job has gone back: what is told from now on is of this history. What lies before the version that it has gone back to is
+    /// not made again.
+    pub fn begin(&mut self, rewind: Rewind, restored: Version) {
+        let is_lost = |version: Version, step: &Gathered| version < restored && !step.is_whole();
+        self.counters.given_up +=
+            self.steps.iter().filter(|(version, step)| is_lost(**version, step)).count() as u64;
+        self.steps
+            .retain(|version, step| *version < restored && step.is_whole() && step.stage != Stage::Settled);
+        self.hashes = self.steps.values().map(Gathered::hashes).sum();
+        (self.rewind, self.below) = (rewind, Version(0));
+    }
+
+    /// A pserver tells hashes, each as many as its block has; `blocks` is how many there are. What is of another history, or settled,
+    /// changes nothing.
+    pub fn hear(
+        &mut self,
+        pserver: Incarnation,
+        told: Vec<BlockHashes>,
+        blocks: usize,
+        now: Duration,
+    ) -> Option<Difference> {
+        let mut difference = None;
+        for BlockHashes { block, version, rewind, term, hashes } in told {
+            let at = block.0 as usize;
+            if rewind != self.rewind || version < self.below || at >= blocks {
+                continue;
+            }
+            self.heard_at = now;
+            let (stage, missing) = (Stage::Gathering, blocks);
+            let nothing = || Gathered { rewind, blocks: vec![None; blocks], missing, stage };
+            let step = self.steps.entry(version).or_insert_with(nothing);
+            let Some(of) = step.blocks.get_mut(at).filter(|_| step.rewind == rewind) else { continue };
+            let told = Told { by: pserver, term, hashes };
+            match of {
+                Some(known) if known.term > term => {}
+                Some(known) if known.term == term => {
+                    if known.hashes != told.hashes {
+                        let pairs = known.hashes.iter().zip(&told.hashes);
+                        let hash = pairs.into_iter().position(|(one, other)| one != other).unwrap_or(0);
+                        let pservers = [known.by, pserver];
+                        difference.get_or_insert(Difference { block, version, hash, pservers });
+                    }
+                }
+                of => {
+                    step.missing -= usize::from(of.is_none());
+                    self.hashes += told.hashes.len();
+                    self.hashes -= of.replace(told).map_or(0, |before| before.hashes.len());
+                }
+            }
+        }
+        self.give_up();
+        difference
+    }
+
+    /// Gives up the steps that will not be whole any more.
+    fn give_up(&mut self) {
+        let whole = self.steps.iter().rev().filter(|(_, step)| step.is_whole());
+        let newest = whole.map(|(version, _)| *version).nth(BEHIND_MAX - 1);
+        let surplus = self.surplus();
+        let is_late = |at: usize, version: Version, step: &Gathered| {
+            at < surplus || (!step.is_whole() && newest.is_some_and(|newest| version < newest))
+        };
+        for (at, (version, step)) in self.steps.iter_mut().enumerate() {
+            if step.stage == Stage::Gathering && is_late(at, *version, step) {
+                tracing::warn!(%version, "hashes of this version were lost: it is not recorded");
+                self.counters.given_up += 1;
+                self.hashes -= step.settle();
+            }
+        }
+        self.forget_settled();
+    }
+
+    /// How many of the oldest steps are too much to remember: nobody can write, as it seems.
+    fn surplus(&self) -> usize {
+        let mut hashes = self.hashes;
+        let is_too_much = |step: &&Gathered| {
+            let is_too_much = hashes > HASHES_MAX;
+            hashes -= if is_too_much { step.hashes() } else { 0 };
+            is_too_much
+        };
+        let by_hashes = self.steps.values().take_while(is_too_much).count();
+        by_hashes.min(self.steps.len().saturating_sub(1)).max(self.steps.len().saturating_sub(STEPS_MAX))
+    }
+
+    /// What is settled from the lowest version on is remembered no more.
+    fn forget_settled(&mut self) {
+        while let Some(lowest) = self.steps.first_entry()
+            && lowest.get().stage == Stage::Settled
+        {
+            self.below = Version(lowest.key().0 + 1);
+            lowest.remove();
+        }
+    }
+
+    /// Steps that are whole, to be written into one object; given out once. None before it is time, unless `last` is among them, the
+    /// version with which the job ends.
+    pub fn to_write(&mut self, last: Version, now: Duration) -> Option<Vec<Whole>> {
+        let is_due = |step: &Gathered| step.is_whole() && step.stage == Stage::Gathering;
+        let is_last = self.steps.get(&last).is_some_and(is_due);
+        let is_time = self.given_at.is_none_or(|given_at| now >= given_at + PAUSE);
+        let is_writing = self.steps.values().any(|step| step.stage == Stage::Given);
+        if is_writing || !(is_time || is_last) {
+            return None;
+        }
+        let due = self.steps.iter_mut().filter(|(_, step)| is_due(step));
+        let those: Vec<Whole> = due
+            .map(|(version, step)| {
+                step.stage = Stage::Given;
+                let hashes = step.blocks.iter().flatten().map(|told| told.hashes.clone());
+                (*version, step.rewind, hashes.collect())
+            })
+            .collect();
+        if those.is_empty() {
+            return None;
+        }
+        self.given_at = Some(now);
+        Some(those)
+    }
+
+    /// What was given out is durable.
+    pub fn written(&mut self) {
+        for step in self.steps.values_mut().filter(|step| step.stage == Stage::Given) {
+            self.counters.recorded += 1;
+            self.hashes -= step.settle();
+        }
+        self.failing_since = None;
+        self.forget_settled();
+    }
+
+    /// What was given out could not be written: it is given out again.
+    pub fn not_written(&mut self, now: Duration) {
+        let given = self.steps.values_mut().filter(|step| step.stage == Stage::Given);
+        given.for_each(|step| step.stage = Stage::Gathering);
+        self.failing_since.get_or_insert(now);
+    }
+
+    /// The job ends: what is not durable will not be.
+    pub fn end(&mut self) {
+        let open = self.steps.values().filter(|step| step.stage != Stage::Settled);
+        self.counters.given_up += open.count() as u64;
+        (self.steps, self.hashes) = (BTreeMap::new(), 0);
+    }
+
+    /// The history, and the version below which all is settled in it.
+    pub fn settled(&self) -> (Rewind, Version) {
+        (self.rewind, self.below)
+    }
+
+    /// Whether the job's end should wait: something is to be written, and it is not long that it cannot be; or was told within
+    /// `patience` and may yet be whole; or not all pservers were heard of since this master began, `is_heard`, which may still be.
+    pub fn is_worth_waiting(&self, now: Duration, patience: Duration, is_heard: bool) -> bool {
+        let mut open = self.steps.values().filter(|step| step.stage != Stage::Settled);
+        let can_write = self.failing_since.is_none_or(|since| now < since + WRITING_PATIENCE);
+        let is_to_be_written = can_write && open.clone().any(Gathered::is_whole);
+        let may_come = open.next().is_some() && now < self.heard_at + patience;
+        is_to_be_written || may_come || (!is_heard && now < self.began + patience)
+    }
+
+    /// How many steps were recorded, and how many were not.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+}
+
+/// Steps as they are written; `step` says which step has made a version.
+pub fn recorded(those: Vec<Whole>, step: impl Fn(Version) -> u64) -> Vec<StepHashes> {
+    let each = |(version, rewind, blocks)| StepHashes { version, step: step(version), rewind, blocks };
+    those.into_iter().map(each).collect()
+}
+
+#[cfg(test)]
+#[path = "recording_tests.rs"]
+mod tests;
