@@ -65,7 +65,11 @@ pub struct JobFlags<More: clap::Args> {
     pub program: Vec<OsString>,
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+/// What stands in `NAME=VALUE`.
+///
+/// # Errors
+/// It has no name.
+pub fn variable(text: &str) -> Result<(String, String), String> {
     let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let (name, value) = named.ok_or_else(|| "give NAME=VALUE".to_owned())?;
     Ok((name.to_owned(), value.to_owned()))

@@ -3,17 +3,19 @@
 
 use crate::breakdown::Breakdown;
 use crate::exclusions::{self, Excluded, NAMED_MAX};
+use crate::plan::JobPlan;
 use crate::reading::{gradients, live};
 use crate::report::Fault;
 use crate::rewinds;
 use crate::waste::Waste;
 use serde::{Deserialize, Serialize};
+use shoal_job::spec::Spec;
 use shoal_runtime::cluster::{Precision, RewindCauses};
 use shoal_runtime::wire::OtherFormat;
 use shoal_runtime::wire::proto::{Mode, StatusReply};
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The format of journals. It is raised when an older build would misread one.
 const FORMAT: u32 = 1;
@@ -99,6 +101,15 @@ pub struct Begun {
     /// In which precision gradients travel, where that is not f32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gradients: Option<String>,
+    /// What the job is, as its master was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<Box<Spec>>,
+    /// Where the command was given: relative paths are seen from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// Variables that the program was given beside the command's own, by name alone: their values may be secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<String>,
 }
 
 /// How the job was at one moment.
@@ -162,6 +173,19 @@ impl Begun {
             microbatch_records: settings.microbatch_records,
             microbatches_per_step: settings.microbatches_per_step,
             replicas: status.replicas_wanted,
+            spec: None,
+            directory: None,
+            variables: Vec::new(),
+        }
+    }
+
+    /// The same with all that it takes to do it again.
+    pub fn planned(plan: &JobPlan, status: &StatusReply, wall_seconds: u64) -> Begun {
+        Begun {
+            spec: Some(Box::new(plan.job.clone())),
+            directory: std::env::current_dir().ok(),
+            variables: plan.environment.iter().map(|(name, _)| name.clone()).collect(),
+            ..Begun::of(&plan.program, status, wall_seconds)
         }
     }
 }
@@ -321,6 +345,9 @@ mod tests {
             microbatches_per_step: 11,
             replicas: 12,
             gradients: None,
+            spec: None,
+            directory: None,
+            variables: Vec::new(),
         };
         let [kind, role, name, what] = ["kill", "pserver", "pserver-0", "kill -9"].map(str::to_owned);
         let fault = Fault { kind, role, name, at_seconds: 2.5, what };

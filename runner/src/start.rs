@@ -48,7 +48,7 @@ impl Supervisor {
             plan.trainers = trainers.unwrap_or(Bounds::exactly(status.trainers_wanted));
             plan.pservers = pservers.unwrap_or(Bounds::exactly(status.pservers_wanted));
         }
-        let begun = Begun::of(&plan.program, &status, wall_seconds());
+        let begun = Begun::planned(&plan, &status, wall_seconds());
         let mut record = Record::new(Journal::open(&plan.folder.journal()), begun);
         record.joined(Role::Master, "master", master.pid);
         let mut supervisor = Supervisor {

@@ -142,6 +142,7 @@ mod error;
 mod flat;
 mod gradient;
 mod hashes;
+mod inspection;
 mod kept;
 mod known;
 mod leaders;
@@ -183,6 +184,8 @@ pub use device::{DeviceSlice, OnDevice};
 pub use environment::usual_environment;
 pub use error::{Leave, RoleFault, TrainError, Unfit};
 pub use gradient::{Gradient, GradientSums};
+#[cfg(feature = "internals")]
+pub use inspection::{Alone, InspectionSettings};
 pub use metrics::Metrics;
 pub use model::{Batch, Job, Model, Record};
 pub use ndarray;

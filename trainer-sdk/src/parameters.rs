@@ -117,8 +117,12 @@ impl Parameters {
     /// pservers divide by it again. A power of two from 2^-16 to 2^24; 1 unless a loss scale was declared
     /// ([`crate::Decisions`]). Counters and metrics stay unscaled.
     pub fn loss_scale(&self) -> f32 {
+        self.decision().map_or(1.0, |decision| decision.loss_scale)
+    }
+
+    /// What was decided over the step that made them; nothing in a job that decides nothing.
+    pub(crate) fn decision(&self) -> Option<Decision> {
         let decisions = self.names.layout.scalars().and(self.names.find(DECISIONS).ok());
-        let decision = decisions.and_then(|at| Decision::from_values(&self.values[at]));
-        decision.map_or(1.0, |decision| decision.loss_scale)
+        decisions.and_then(|at| Decision::from_values(&self.values[at]))
     }
 }

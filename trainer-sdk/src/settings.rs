@@ -1,6 +1,7 @@
 //! A trainer's settings, from `SHOAL_*` variables: the same program runs on a laptop and in a pod.
 
 use crate::error::TrainError;
+use crate::inspection::InspectionSettings;
 use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::rpc::Security;
 use shoal_runtime::host::rpc::tls::Role;
@@ -40,6 +41,9 @@ pub struct TrainerSettings {
     /// Where pushes that pservers answered `Applied` are written down, one JSON line for each block
     /// (`SHOAL_PUSH_LOG`, default nowhere). For tests that compare it with what pservers recover.
     pub push_log: Option<PathBuf>,
+    /// What is written of the microbatches that are computed, and where (`SHOAL_INSPECT`, default nothing; `shoal replay --inspect`
+    /// sets it).
+    pub inspection: Option<InspectionSettings>,
 }
 
 impl Default for TrainerSettings {
@@ -56,6 +60,7 @@ impl Default for TrainerSettings {
             pace: Duration::ZERO,
             processors: Processors::all(),
             push_log: None,
+            inspection: None,
         }
     }
 }
@@ -87,6 +92,8 @@ impl TrainerSettings {
             settings.http = Some(address?);
         }
         settings.push_log = read("SHOAL_PUSH_LOG").map(PathBuf::from);
+        settings.inspection =
+            read("SHOAL_INSPECT").map(|said| InspectionSettings::parse(&said)).transpose()?;
         settings.tls = read("SHOAL_TLS").map(PathBuf::from);
         settings.plaintext = match read("SHOAL_PLAINTEXT").as_deref() {
             None | Some("false") => false,

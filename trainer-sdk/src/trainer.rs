@@ -9,6 +9,7 @@ mod blame;
 mod care;
 mod compute;
 mod function;
+mod inspecting;
 mod node;
 mod probing;
 mod pushing;
@@ -26,6 +27,7 @@ use crate::device::OnDevice;
 use crate::environment;
 use crate::error::{Leave, TrainError, Unfit};
 use crate::flat::Flat;
+use crate::inspection::Inspection;
 use crate::master::Master;
 use crate::meter::Meter;
 use crate::model::{Job, Model};
@@ -99,6 +101,8 @@ async fn train_beside(
 ) -> Result<Ended, TrainError> {
     let World { dial, source, random, mut shutdown } = world;
     let push_log = PushLog::open(settings.push_log.as_deref())?;
+    let inspects = settings.inspection.as_ref();
+    let inspection = inspects.map(|inspects| Inspection::begin(inspects, &settings.name)).transpose()?;
     let joined = async {
         let master = Master::find(&settings, &*dial, random).await?;
         telemetry::identify(&master.job.job.0, &settings.name);
@@ -125,6 +129,7 @@ async fn train_beside(
         desk: Mutex::new(Desk::new(&session.routes.present(), session.master.job.mode.delay())),
         changed: Notify::new(),
         settings,
+        inspection: inspection.map(Arc::new),
         session,
         program,
     };
@@ -178,6 +183,7 @@ struct Trainer {
     program: Program,
     session: Session,
     settings: TrainerSettings,
+    inspection: Option<Arc<Inspection>>,
     desk: Mutex<Desk>,
     changed: Notify,
 }

@@ -8,6 +8,7 @@ pub(crate) mod drain;
 pub(crate) mod export;
 pub(crate) mod new;
 pub(crate) mod recordio;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod roles;
 pub(crate) mod run;

@@ -13,6 +13,7 @@
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
 //! | `environments` | trainers whose bits depend on something else than the job's, and programs that are no functions |
+//! | `replay` | steps of a past run that are played again: the same hashes, or the first that differs; records that steps were made of |
 //! | `packing` | what records are made of |
 //! | `images` | what goes into images suffices for their programs |
 //!
@@ -43,5 +44,6 @@ mod output;
 mod packing;
 mod predictions;
 mod program_arguments;
+mod replay;
 mod tables;
 mod warm_start;

@@ -8,6 +8,7 @@ use crate::device::Tensors;
 use crate::device::areas::SumOnDevice;
 use crate::error::{Leave, TrainError, Unfit, panic_words};
 use crate::gradient::Gradient;
+use crate::inspection::Inspection;
 use crate::metrics::Metrics;
 use crate::model::{Batch, Model, Record};
 use crate::names::Names;
@@ -52,6 +53,17 @@ impl StepError {
     }
 }
 
+impl StepError {
+    /// What it says.
+    pub(super) fn words(self) -> String {
+        match self {
+            StepError::Said(why) | StepError::Panicked(why) | StepError::Unfit(why) => why,
+            StepError::Lost(lost) => lost.to_string(),
+            StepError::Left => "the program was asked to stop".to_owned(),
+        }
+    }
+}
+
 impl From<DeviceError> for StepError {
     fn from(lost: DeviceError) -> StepError {
         StepError::Lost(lost)
@@ -59,11 +71,11 @@ impl From<DeviceError> for StepError {
 }
 
 /// The sums of gradients or of metrics over a microbatch, and an output for each record where the program predicts.
-struct ProgramSums {
-    values: Sums,
-    rows: Vec<Rows>,
-    there: Option<Tensors>,
-    weight: u64,
+pub(super) struct ProgramSums {
+    pub(super) values: Sums,
+    pub(super) rows: Vec<Rows>,
+    pub(super) there: Option<Tensors>,
+    pub(super) weight: u64,
     outputs: Vec<Vec<u8>>,
 }
 
@@ -83,23 +95,36 @@ pub(super) struct Attempt {
     function: Function,
     /// The index in the data set of the first record of its part: of what is trained on, or of what is evaluated.
     pub(super) first_record: u64,
-    ready: Ready,
+    pub(super) ready: Ready,
     pub(super) at: usize,
-    place: MicrobatchPlace,
-    names: Arc<Names>,
+    pub(super) place: MicrobatchPlace,
+    pub(super) names: Arc<Names>,
     exclusions: Arc<Exclusions>,
     takes_non_finite: bool,
+    /// Microbatches of its step.
+    pub(super) microbatches: u32,
+    /// The step, counted from 1, that made the parameters that it reads; 0 for the initial values.
+    pub(super) reads: u64,
+    inspection: Option<Arc<Inspection>>,
 }
 
 impl Attempt {
     /// Microbatch `at` of the task.
-    pub(super) fn of(session: &Session, ready: Ready, at: usize) -> Attempt {
+    pub(super) fn of(
+        session: &Session,
+        ready: Ready,
+        at: usize,
+        inspection: Option<Arc<Inspection>>,
+    ) -> Attempt {
         let job = &session.master.job;
         let place = MicrobatchPlace::of(job, &ready.task, at);
         let function = Function::of(place.pass, session.outputs.is_some());
         Attempt {
             function,
             first_record: if function == Function::Step { 0 } else { job.records },
+            microbatches: job.shape().tree(place.unit).present(),
+            reads: place.step.saturating_sub(job.mode.delay()),
+            inspection: inspection.filter(|_| function == Function::Step),
             place,
             ready,
             at,
@@ -167,7 +192,11 @@ impl Attempt {
     ) -> Computed<T> {
         let records = self.records();
         let count = if self.function == Function::Evaluate { 0 } else { records.len() as u64 };
-        let sums = self.call(model, parameters, &records).and_then(|sums| self.finished(sums, &records));
+        let sums = self.call(model, parameters, &records);
+        if let (Some(inspection), Ok(sums)) = (&self.inspection, &sums) {
+            self.inspect(inspection, model, parameters, &records, sums);
+        }
+        let sums = sums.and_then(|sums| self.finished(sums, &records));
         let (mut sum, part) = match sums {
             Ok(finished) => finished,
             Err(fault) => {
@@ -242,7 +271,7 @@ impl Attempt {
     }
 
     /// The program's sums over records, and its outputs. Where all records are left out the sums are zero.
-    fn call(
+    pub(super) fn call(
         &self,
         model: &mut dyn Model,
         parameters: &Parameters,

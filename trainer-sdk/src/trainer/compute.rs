@@ -114,6 +114,6 @@ impl Trainer {
     }
 
     pub(super) fn attempt(&self, ready: &Ready, at: usize) -> Attempt {
-        Attempt::of(&self.session, ready.clone(), at)
+        Attempt::of(&self.session, ready.clone(), at, self.inspection.clone())
     }
 }

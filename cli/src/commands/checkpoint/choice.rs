@@ -13,35 +13,40 @@ use std::path::{Path, PathBuf};
 
 /// Where checkpoints lie.
 #[derive(clap::Args, Clone, Debug)]
-pub(super) struct PlaceChoice {
+pub(in crate::commands) struct PlaceChoice {
     /// Where they lie, a folder or a URL; by default where the store says
     #[arg(long, env = "SHOAL_CHECKPOINTS", value_name = "PLACE")]
-    pub(super) place: Option<String>,
+    pub(in crate::commands) place: Option<String>,
     /// The master's store, which alone knows the newest: a folder or etcd://HOST:PORT/PREFIX, over TLS etcds://; by default the one in the
     /// run's folder
     #[arg(long, env = "SHOAL_STORE", value_name = "PLACE")]
-    pub(super) store: Option<String>,
+    pub(in crate::commands) store: Option<String>,
     /// Folder with ca.pem, and a client's cert.pem and key.pem, for an etcd over TLS
     #[arg(long, env = "SHOAL_STORE_TLS", value_name = "DIR")]
-    pub(super) store_tls: Option<PathBuf>,
+    pub(in crate::commands) store_tls: Option<PathBuf>,
     /// Speak plaintext with an etcd on another machine
     #[arg(long, env = "SHOAL_PLAINTEXT")]
-    pub(super) plaintext: bool,
+    pub(in crate::commands) plaintext: bool,
     /// Folder of a local run (`shoal run` names it)
     #[arg(long, env = "SHOAL_RUN", default_value = "runs/latest", value_name = "DIR")]
-    pub(super) run: PathBuf,
+    pub(in crate::commands) run: PathBuf,
 }
 
 /// A place and what is known of it.
 #[derive(Debug)]
-pub(super) struct Chosen {
-    pub(super) storage: Storage,
+pub(in crate::commands) struct Chosen {
+    pub(in crate::commands) storage: Storage,
     /// Absent where only a place was named.
-    pub(super) document: Option<Document>,
+    pub(in crate::commands) document: Option<Document>,
 }
 
 impl PlaceChoice {
-    pub(super) async fn open(&self) -> anyhow::Result<Chosen> {
+    /// Where a local run keeps them.
+    pub(in crate::commands) fn of_run(run: &Path) -> PlaceChoice {
+        PlaceChoice { place: None, store: None, store_tls: None, plaintext: false, run: run.to_owned() }
+    }
+
+    pub(in crate::commands) async fn open(&self) -> anyhow::Result<Chosen> {
         let state = RunFolder(self.run.clone()).state();
         let text = |path: &Path| path.display().to_string();
         let store = match (&self.store, &self.place) {
@@ -88,12 +93,12 @@ fn existing(place: &str) -> Result<&str, Exit> {
 
 impl Chosen {
     /// What there is, oldest first.
-    pub(super) async fn entries(&self) -> anyhow::Result<Vec<Entry>> {
+    pub(in crate::commands) async fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         list(&self.storage).await.map_err(reached)
     }
 
     /// The newest: as the store has it, or the highest complete one where no store is known.
-    pub(super) async fn newest(&self) -> anyhow::Result<Option<ManifestRecord>> {
+    pub(in crate::commands) async fn newest(&self) -> anyhow::Result<Option<ManifestRecord>> {
         if let Some(document) = &self.document {
             return Ok(document.newest().map(|kept| kept.record));
         }
@@ -105,7 +110,7 @@ impl Chosen {
     }
 
     /// The one at the best evaluation, of a job that keeps it.
-    pub(super) fn best(&self) -> anyhow::Result<ManifestRecord> {
+    pub(in crate::commands) fn best(&self) -> anyhow::Result<ManifestRecord> {
         let Some(document) = &self.document else {
             return Err(Exit::Usage(String::from(
                 "which is the best the store alone knows: name it by --store",
@@ -120,7 +125,7 @@ impl Chosen {
     }
 
     /// The one with this number, or the newest. The store's word on a manifest goes before what lies there.
-    pub(super) async fn record(&self, number: Option<u64>) -> anyhow::Result<ManifestRecord> {
+    pub(in crate::commands) async fn record(&self, number: Option<u64>) -> anyhow::Result<ManifestRecord> {
         let Some(number) = number else {
             let none = || Exit::Usage(format!("{}: there is no checkpoint yet", self.storage.place()));
             return Ok(self.newest().await?.ok_or_else(none)?);
@@ -139,7 +144,7 @@ impl Chosen {
     }
 
     /// What the store has of a checkpoint, kept or damaged.
-    pub(super) fn known(&self, number: u64) -> Option<ManifestRecord> {
+    pub(in crate::commands) fn known(&self, number: u64) -> Option<ManifestRecord> {
         let document = self.document.as_ref()?;
         let kept = document.checkpoints.iter().map(|kept| kept.record);
         let damaged = document.damaged.iter().map(|damaged| damaged.record);
@@ -148,7 +153,7 @@ impl Chosen {
 }
 
 /// A storage's error with its exit code.
-pub(super) fn reached(error: StorageError) -> anyhow::Error {
+pub(in crate::commands) fn reached(error: StorageError) -> anyhow::Error {
     match error.remedy() {
         Remedy::Retry => Exit::Unreachable(error.to_string()).into(),
         Remedy::Fix | Remedy::GiveUp => error.into(),

@@ -1,6 +1,6 @@
 //! `shoal checkpoint`: what checkpoints there are, whether they are sound, the model in one, one more now.
 
-mod choice;
+pub(super) mod choice;
 mod export;
 mod ls;
 mod now;
