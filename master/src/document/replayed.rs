@@ -2,7 +2,6 @@
 
 use super::{Checks, Document, Wanted};
 use shoal_runtime::cluster::{CheckpointId, EnvironmentRule, Version};
-use std::collections::{BTreeMap, BTreeSet};
 
 impl Document {
     /// A job of the same settings that begins from a kept checkpoint, or from its initial values, as this one has: with the records
@@ -18,29 +17,18 @@ impl Document {
         let version = from.map_or(Version(0), |from| from.version);
         let course = self.job.course();
         let judged = self.evaluations.len().min(course.evaluated(version.0) as usize);
+        let kept = self.checkpoints.iter().filter(|kept| is_needed(kept.record.checkpoint));
         Some(Document {
-            wanted,
             checks: Checks { environment: EnvironmentRule::Warn, verify_millionths: 0, record_hashes: 1 },
-            told: None,
-            pservers: BTreeMap::new(),
-            blocks: Vec::new(),
-            leaving: BTreeSet::new(),
-            replacing: BTreeSet::new(),
-            moves: BTreeMap::new(),
-            checkpoint_place: None,
-            named: None,
-            checkpoints: (self.checkpoints.iter())
-                .filter(|kept| is_needed(kept.record.checkpoint))
-                .copied()
-                .collect(),
-            damaged: Vec::new(),
+            master_term: self.master_term,
+            routing_version: self.routing_version,
+            declaration: self.declaration.clone(),
+            environment: self.environment.clone(),
+            checkpoints: kept.copied().collect(),
+            checkpoints_named: self.checkpoints_named,
+            exclusions: self.exclusions.clone(),
             evaluations: self.evaluations[..judged].to_vec(),
-            troubles: Vec::new(),
-            failures: 0,
-            rewinds: 0,
-            rewind_causes: BTreeMap::new(),
-            end: None,
-            ..self.clone()
+            ..Document::new(self.job.clone(), wanted)
         })
     }
 }
