@@ -112,12 +112,13 @@ impl Block {
         }
     }
 
-    /// Gives the piece away, to be written; a bucket's segment by segment.
-    pub fn give_piece(&mut self) -> Option<(CheckpointId, GivenPiece)> {
-        match self.piece.take()? {
+    /// Gives the piece of that checkpoint away, to be written; a bucket's segment by segment. A piece of another one stays: whoever writes
+    /// that asks for it.
+    pub fn give_piece(&mut self, wanted: CheckpointId) -> Option<GivenPiece> {
+        match self.piece.take_if(|piece| piece.checkpoint() == wanted)? {
             Piece::Taken(checkpoint, piece) => {
                 self.piece = Some(Piece::Given(checkpoint));
-                Some((checkpoint, *piece))
+                Some(*piece)
             }
             Piece::Open(checkpoint, piece) => {
                 let segment = self
@@ -135,7 +136,7 @@ impl Block {
                 let given = GivenPiece { copy, hold: self.job.budget.hold(0) };
                 self.piece =
                     Some(if is_last { Piece::Given(checkpoint) } else { Piece::Open(checkpoint, piece) });
-                Some((checkpoint, given))
+                Some(given)
             }
             other => {
                 self.piece = Some(other);

@@ -2,7 +2,7 @@
 
 use super::{Kind, Listener, Shard, Since};
 use crate::block::memory::Budget;
-use crate::block::{Block, GivenPiece, NamedCheckpoint};
+use crate::block::{GivenPiece, NamedCheckpoint};
 use crate::hosting::Hosted;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::{BlockId, CheckpointId, DamagedCheckpoint, Refusal};
@@ -43,13 +43,14 @@ impl Pieces {
     }
 }
 
-/// Gives away a piece of one block, or its next segment.
+/// Gives away one block's piece of a checkpoint, or its next segment.
 fn give(
     shard: &Arc<Shard>,
     hosted: Arc<Hosted>,
-) -> impl FnOnce() -> Result<Option<(CheckpointId, GivenPiece)>, Refusal> + Send + 'static {
+    checkpoint: CheckpointId,
+) -> impl FnOnce() -> Result<Option<GivenPiece>, Refusal> + Send + 'static {
     let shard = Arc::clone(shard);
-    move || shard.with(&hosted, Block::give_piece)
+    move || shard.with(&hosted, |block| block.give_piece(checkpoint))
 }
 
 impl Shard {
@@ -146,16 +147,16 @@ impl Shard {
         {
             let hosted = hosting.block(id).cloned();
             let piece = match hosted {
-                Some(hosted) => self.processors.run(give(self, hosted)).await?,
+                Some(hosted) => self.processors.run(give(self, hosted, named.checkpoint)).await?,
                 None => None,
             };
             match piece {
-                Some((checkpoint, piece)) if checkpoint == named.checkpoint => {
+                Some(piece) => {
                     size += piece.copy.bytes();
                     given.push(piece);
                 }
-                // Of another checkpoint: nobody waits for it.
-                Some(_) => {}
+                // Or it has one of a checkpoint that was named meanwhile: the log of changes tells of that one, for it was taken after
+                // the look at what is named, and so after the look at the log.
                 None => {
                     pieces.waiting.remove(&id);
                 }

@@ -160,7 +160,7 @@ fn a_piece_of_a_checkpoint_is_the_version_that_was_named_whatever_updates_do_mea
     }));
     let (shape, mut state) = (Arc::clone(&leader.shape), None::<State>);
     let mut at = 1;
-    while let Some((_, piece)) = leader.give_piece() {
+    while let Some(piece) = leader.give_piece(CheckpointId(1)) {
         assert_eq!(piece.copy.name.version, Version(1));
         match &mut state {
             None => state = Some(State::from_copy(&shape, &piece.copy).unwrap()),
@@ -197,7 +197,7 @@ fn updates_wait_where_a_piece_would_hold_more_rows_than_it_may() {
     assert!(matches!(step(&mut leader, 1, 0..10), PushOutcome::Applied { .. }));
     assert_eq!(step(&mut leader, 2, 20..30), PushOutcome::Throttled);
     assert!((160_000..200_000).contains(&budget.peak()), "{}", budget.peak());
-    while leader.give_piece().is_some() {}
+    while leader.give_piece(CheckpointId(1)).is_some() {}
     assert!(matches!(step(&mut leader, 2, 20..30), PushOutcome::Applied { .. }));
 }
 

@@ -141,6 +141,10 @@ struct UnderWay {
 }
 
 impl UnderWay {
+    fn id(&self) -> CheckpointId {
+        self.named.unwrap().checkpoint
+    }
+
     /// What is given once it is whole does not count.
     fn is_whole(&self) -> bool {
         self.given.last().is_some_and(|copy| copy.segment.as_ref().unwrap().slots.end == u32::MAX)
@@ -159,8 +163,8 @@ impl Play {
                 self.block.name_checkpoint(named);
                 self.under_way = Some(UnderWay { named, expected, given: Vec::new() });
             }
-            (MetricTurn::Give(is_kept), Some(under_way)) => match self.block.give_piece() {
-                Some((_, piece)) if !under_way.is_whole() => under_way.given.push(piece.copy),
+            (MetricTurn::Give(is_kept), Some(under_way)) => match self.block.give_piece(under_way.id()) {
+                Some(piece) if !under_way.is_whole() => under_way.given.push(piece.copy),
                 Some(_) => {}
                 None => self.end(is_kept),
             },
@@ -254,7 +258,7 @@ fn a_piece_has_as_many_bytes_as_rows_that_changed() {
                 step(&mut block, (0..touched).map(|key| 7 * key));
             }
             block.name_checkpoint(named(at, Some(at - 1), 1));
-            let pieces = std::iter::from_fn(|| block.give_piece()).map(|(_, piece)| piece.copy);
+            let pieces = std::iter::from_fn(|| block.give_piece(CheckpointId(at))).map(|piece| piece.copy);
             written.push(pieces.map(|copy| copy.bytes() as u64).sum::<u64>());
         }
         let expected = [rows, rows / 1000, rows / 100, rows / 10].map(|rows| 36 * rows + 1);
@@ -270,7 +274,7 @@ fn where_most_rows_changed_all_are_written() {
     for (at, touched) in [(1, 100), (2, 50), (3, 51)] {
         step(&mut block, 0..touched);
         block.name_checkpoint(named(at, Some(at - 1), 1));
-        kinds.push(is_delta(&block.give_piece().unwrap().1.copy));
+        kinds.push(is_delta(&block.give_piece(CheckpointId(at)).unwrap().copy));
     }
     assert_eq!(kinds, [false, true, false]);
 }
@@ -282,7 +286,7 @@ fn a_copy_that_has_only_changes_is_no_state_to_follow_from() {
     let mut pieces = Vec::new();
     for at in 1..=2 {
         block.name_checkpoint(named(at, Some(at - 1), 1));
-        pieces.push(block.give_piece().unwrap().1.copy);
+        pieces.push(block.give_piece(CheckpointId(at)).unwrap().copy);
         step(&mut block, [3]);
     }
     assert!(State::from_copy(&block.shape, &pieces[0]).is_ok());

@@ -57,11 +57,31 @@ fn a_piece_of_a_checkpoint_is_taken_once_its_version_is_published() {
         assert_eq!(world.push_root(0, 0), applied(false));
         let named = NamedCheckpoint { checkpoint: CheckpointId(1), version, since: None, named_at: 9 };
         block(&mut world, 0).name_checkpoint(Some(named));
-        assert!(block(&mut world, 0).give_piece().is_none(), "{version:?}: a copy lacks it");
+        assert!(block(&mut world, 0).give_piece(CheckpointId(1)).is_none(), "{version:?}: a copy lacks it");
         (0..2).for_each(|_| follow(&mut world, 1, true));
-        let (_, piece) = block(&mut world, 0).give_piece().unwrap();
+        let piece = block(&mut world, 0).give_piece(CheckpointId(1)).unwrap();
         assert_eq!(piece.copy.name.version, Version(1));
     }
+}
+
+/// Whoever writes the pieces of one checkpoint may ask while the next one is named already.
+#[test]
+fn a_piece_of_another_checkpoint_than_is_asked_for_stays_for_whoever_writes_that() {
+    let mut world = followed_by(0);
+    let named = |checkpoint, version| NamedCheckpoint {
+        checkpoint: CheckpointId(checkpoint),
+        version: Some(Version(version)),
+        since: None,
+        named_at: 9,
+    };
+    block(&mut world, 0).name_checkpoint(Some(named(4, 0)));
+    assert!(block(&mut world, 0).give_piece(CheckpointId(4)).is_some());
+    block(&mut world, 0).name_checkpoint(Some(named(5, 1)));
+    assert_eq!(world.push_root(0, 0), applied(true));
+    assert!(block(&mut world, 0).give_piece(CheckpointId(4)).is_none());
+    let piece = block(&mut world, 0).give_piece(CheckpointId(5)).unwrap();
+    assert_eq!(piece.copy.name.version, Version(1));
+    assert!(block(&mut world, 0).give_piece(CheckpointId(5)).is_none(), "it is given once");
 }
 
 #[test]
