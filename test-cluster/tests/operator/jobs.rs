@@ -26,7 +26,8 @@ async fn carried_out(world: &World, name: &str, manifest: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_applied_with_kubectl_is_scaled_by_plans_and_trains_to_the_model_that_shoal_run_gives() {
     let Some(world) = World::start(3, Run::Processes).await else { return };
-    let job = world.digits("deepctr", json!({}));
+    // Long enough for all that is asked for below on a machine that is slow.
+    let job = world.digits("deepctr", json!({ "epochs": 10 }));
     world.apply(&job);
     world.wait_for_condition("deepctr", "Running").await;
     assert_eq!(world.pods(), ["deepctr-master", "deepctr-pserver-0", "deepctr-trainer-0"]);
@@ -69,6 +70,7 @@ async fn a_job_applied_with_kubectl_is_scaled_by_plans_and_trains_to_the_model_t
     ]);
     assert_eq!(serde_json::from_str::<Value>(&resources).unwrap(), json!({ "cpu": "2", "memory": "4Gi" }));
 
+    world.kubectl(&["scale", "trainingjob", "deepctr", "--replicas=4"]);
     world.wait_for_condition("deepctr", "Succeeded").await;
     let is_released = async |world: &World| {
         let running = world.kubectl(&["get", "pods", "--field-selector=status.phase=Running", "-o", "name"]);
