@@ -13,7 +13,7 @@ use shoal_pserver::device::DeviceChoice;
 use shoal_runtime::cluster::plan::EpochShape;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The longest pause before a microbatch that a job is given to last longer.
@@ -101,6 +101,8 @@ pub struct RunIdentity {
     pub is_resumed: bool,
     /// Where the master's pages for probes are, if anywhere.
     pub http: Option<SocketAddr>,
+    /// Where event files for TensorBoard go, if anywhere.
+    pub tensorboard: Option<PathBuf>,
 }
 
 impl<More: clap::Args> JobFlags<More> {
@@ -169,7 +171,7 @@ impl<More: clap::Args> JobFlags<More> {
             (None, Some(time)) => pace_to_last(&job, trainers.min, time).await?,
             (None, None) => Duration::ZERO,
         };
-        let RunIdentity { name, folder, claim, is_resumed, http } = identity;
+        let RunIdentity { name, folder, claim, is_resumed, http, tensorboard } = identity;
         Ok(JobPlan {
             name,
             job,
@@ -182,6 +184,7 @@ impl<More: clap::Args> JobFlags<More> {
             checkpoint_memory: self.checkpoint_memory,
             devices: if self.device.is_empty() { vec![DeviceChoice::Cpu] } else { self.device.clone() },
             http,
+            tensorboard,
             tls: self.tls,
             has_network: conditions.has_network,
             has_disk: conditions.has_disk,

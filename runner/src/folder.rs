@@ -28,24 +28,29 @@ const REPLACED: [&str; 4] = ["model.safetensors", "result.json", "journal.jsonl"
 pub fn refuse_kept(output: &Path) -> Result<(), Exit> {
     let place = resolved(output);
     let is_run = |folder: &&Path| RunFolder(folder.to_path_buf()).job().is_file();
-    for folder in place.ancestors().skip(1).filter(is_run) {
-        let first = place.strip_prefix(folder).ok().and_then(|below| below.components().next());
-        if first.is_some_and(|first| KEPT.iter().any(|kept| first.as_os_str() == *kept)) {
-            return Err(Exit::Usage(format!(
-                "{} is what the run in {} keeps: name another file",
-                output.display(),
-                folder.display()
-            )));
-        }
+    place.ancestors().skip(1).filter(is_run).try_for_each(|folder| refuse_kept_in(folder, &place, output))
+}
+
+fn refuse_kept_in(folder: &Path, place: &Path, output: &Path) -> Result<(), Exit> {
+    let first = place.strip_prefix(folder).ok().and_then(|below| below.components().next());
+    match first.is_some_and(|first| KEPT.iter().any(|kept| first.as_os_str() == *kept)) {
+        true => Err(Exit::Usage(format!(
+            "{} is what the run in {} keeps: name another file or folder",
+            output.display(),
+            folder.display()
+        ))),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Where a file is or would be, without links.
 fn resolved(file: &Path) -> PathBuf {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let beside = || Some(std::fs::canonicalize(folder).ok()?.join(file.file_name()?));
-    std::fs::canonicalize(file).ok().or_else(beside).unwrap_or_else(|| file.to_owned())
+    let place = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let is_there = |folder: &Path| Some((folder.to_owned(), std::fs::canonicalize(folder).ok()?));
+    match place.ancestors().find_map(is_there) {
+        Some((folder, resolved)) => resolved.join(place.strip_prefix(&folder).unwrap_or(Path::new(""))),
+        None => place,
+    }
 }
 
 /// The folder of one local run.
@@ -144,6 +149,25 @@ impl RunFolder {
         Ok(())
     }
 
+    /// Refuses a folder for event files that is a file, that this run or another keeps, or that cannot be made; and makes it.
+    pub fn check_events(&self, place: &Path) -> Result<(), Exit> {
+        refuse_kept(place)?;
+        // This run may not have begun.
+        refuse_kept_in(&resolved(&self.0), &resolved(place), place)?;
+        if place.exists() && !place.is_dir() {
+            let place = place.display();
+            return Err(Exit::Usage(format!(
+                "{place} is a file: event files go into a folder; name another one"
+            )));
+        }
+        std::fs::create_dir_all(place).map_err(|error| {
+            Exit::Usage(format!(
+                "{} cannot be made ({error}): name another folder for event files",
+                place.display()
+            ))
+        })
+    }
+
     /// Refuses a folder in which others' files have the names of what a run keeps.
     pub fn check_foreign(&self) -> Result<(), Exit> {
         if self.job().is_file() {
@@ -238,6 +262,23 @@ mod tests {
         {
             refuse_kept(&folder.path().join(free)).unwrap();
         }
+    }
+
+    #[test]
+    fn event_files_go_into_a_folder_that_no_run_keeps() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder(folder.path().join("r"));
+        let why = |place: &str| run.check_events(&folder.path().join(place)).unwrap_err().to_string();
+        assert!(why("r/logs").contains("keeps"), "before the run has begun");
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert!(why("file").contains("is a file"));
+        assert!(why("file/below").contains("cannot be made"));
+        run.begin("job").unwrap();
+        let other = RunFolder(folder.path().join("other"));
+        let kept = other.check_events(&folder.path().join("r/state/deep")).unwrap_err().to_string();
+        assert!(kept.contains("keeps"), "{kept}");
+        run.check_events(&folder.path().join("events/deep")).unwrap();
+        assert!(folder.path().join("events/deep").is_dir());
     }
 
     #[test]

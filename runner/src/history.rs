@@ -261,6 +261,7 @@ mod tests {
             rewind_causes: RewindCauses::new(),
             records_excluded: 0,
             excluded: Vec::new(),
+            evaluated: Vec::new(),
             master_term: 1,
             computed: records_trained + 5,
             wasted: 5,

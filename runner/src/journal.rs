@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use shoal_job::spec::Spec;
 use shoal_runtime::cluster::{Precision, RewindCauses};
 use shoal_runtime::wire::OtherFormat;
-use shoal_runtime::wire::proto::{Mode, StatusReply};
+use shoal_runtime::wire::proto::{EvaluationStatus, MetricValue, Mode, StatusReply};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -139,6 +139,9 @@ pub struct Seen {
     /// Those that were told of for the first time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<Excluded>,
+    /// Evaluations that were told of for the first time, in each life of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evaluated: Vec<Evaluated>,
     /// The term of the master that said so.
     pub master_term: u32,
     /// Microbatches computed.
@@ -147,6 +150,17 @@ pub struct Seen {
     pub wasted: u64,
     /// What trainers' time went to.
     pub time: Breakdown,
+}
+
+/// One evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluated {
+    /// Steps that the model had when it was evaluated.
+    pub step: u64,
+    /// By the metrics' names, in the order of their declaration; none of no record, and none that is no finite number.
+    pub metrics: Vec<(String, Option<f64>)>,
+    /// The factor on the program's learning rates from there on.
+    pub rate: f64,
 }
 
 /// What older builds wrote nothing of.
@@ -205,11 +219,20 @@ impl Seen {
             rewind_causes: rewinds::causes(status),
             records_excluded: status.records_excluded,
             excluded: exclusions::of(status).into_iter().take(NAMED_MAX).collect(),
+            evaluated: status.evaluations.iter().map(Evaluated::of).collect(),
             master_term: status.master_term,
             computed,
             wasted,
             time: Breakdown::of(&over.trainer_totals.unwrap_or_default()),
         }
+    }
+}
+
+impl Evaluated {
+    fn of(evaluation: &EvaluationStatus) -> Evaluated {
+        let value = |metric: &MetricValue| metric.value.filter(|value| value.is_finite());
+        let metrics = evaluation.values.iter().map(|metric| (metric.name.clone(), value(metric))).collect();
+        Evaluated { step: evaluation.step, metrics, rate: evaluation.rate.into() }
     }
 }
 
@@ -362,6 +385,7 @@ mod tests {
             rewind_causes: RewindCauses::new(),
             records_excluded: 0,
             excluded: Vec::new(),
+            evaluated: Vec::new(),
             master_term: 19,
             computed: 20,
             wasted: 21,

@@ -38,6 +38,7 @@ pub mod record;
 mod silence;
 mod start;
 mod supervisor;
+mod tensorboard;
 mod upkeep;
 
 // Jobs that answer elsewhere.

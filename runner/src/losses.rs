@@ -34,6 +34,19 @@ impl Losses {
         Some(f64::from(*self.sums.get(epoch as usize)?) / records as f64)
     }
 
+    /// Mean losses per record, each with the steps that were applied then: of every step or, where these are more, of at most
+    /// `points` stretches of steps; of every epoch where there is one sum for each.
+    pub fn curve(&self, points: u64) -> Vec<(u64, f64)> {
+        let steps = self.sums.len() as u64;
+        if !self.is_by_step {
+            let ends = (1..=steps).map(|epoch| epoch * self.shape.steps());
+            return ends.filter_map(|step| Some((step, self.before(step)?))).collect();
+        }
+        let stretch = steps.div_ceil(points.max(1)).max(1);
+        let ends = (1..=steps.div_ceil(stretch)).map(|end| (end * stretch).min(steps));
+        ends.filter_map(|end| Some((end, self.mean((end - 1) / stretch * stretch, end)?))).collect()
+    }
+
     /// Mean loss per record of the steps `from..to`.
     fn mean(&self, from: u64, to: u64) -> Option<f64> {
         let records = |step: u64| -> u64 {
@@ -68,6 +81,18 @@ mod tests {
         );
         assert_eq!((losses.before(4), losses.before(8)), (Some(22.0 / 8.0), Some(1.0)));
         assert_eq!(losses.before(9), None, "there is no such step");
+    }
+
+    #[test]
+    fn the_curve_has_a_point_for_each_step_or_stretch_of_steps_or_epoch() {
+        let by_step = losses(&[6.0, 12.0, 18.0, 4.0, 6.0, 6.0, 6.0, 2.0]).unwrap();
+        let curve = by_step.curve(100);
+        assert_eq!(curve.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!((curve[0].1, curve[1].1), (1.0, 2.0));
+        let short = by_step.curve(3);
+        assert_eq!(short, [(3, 36.0 / 17.0), (6, 16.0 / 15.0), (8, 8.0 / 8.0)]);
+        let by_epoch = losses(&[60.0, 20.0]).unwrap();
+        assert_eq!(by_epoch.curve(1), [(4, 3.0), (8, 1.0)]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::breakdown::Breakdown;
 use crate::data_size;
 use crate::evaluations;
 use crate::exclusions;
+use crate::losses::{self, Losses};
 use crate::model_state::ModelState;
 use crate::programs::{Tally, oracle, rows};
 use crate::reading::{gradients, pserver_totals};
@@ -15,8 +16,12 @@ use crate::waste::Waste;
 use serde_json::{Map, Value, json};
 use shoal_job::counters::{Counters, LeaseCounters, TrainerCounters};
 use shoal_runtime::cluster::parameter::DECISIONS;
+use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{Decision, JobSettings, Rule, Step};
 use shoal_runtime::wire::proto::{self, RecordRange, StatusReply};
+
+/// At most so many losses are told to TensorBoard, which keeps 1000 of a curve unless it is asked for more.
+const LOSSES_TOLD: u64 = 10_000;
 
 /// A job that is done, read before its pservers are stopped.
 #[derive(Debug)]
@@ -40,6 +45,7 @@ impl Outcome {
         job.record.sample(&job.status, &job.counts.over(&job.status));
         let model = ModelState::read(&AtRest::of_job(&job.status, job.client.security())?).await?;
         let parameters_sha256 = model.export(&job.plan.folder.model(), false)?;
+        job.record.tell_losses(|| losses_of(&model, &job.status));
         job.record.conclude("done", "");
         Ok(Outcome { model, status: job.counts.over(&job.status), seconds, parameters_sha256 })
     }
@@ -179,4 +185,19 @@ impl Outcome {
             "faults": faults.collect::<Vec<_>>(),
         })
     }
+}
+
+/// Mean losses per record by steps, where the program counts its losses.
+fn losses_of(model: &ModelState, status: &StatusReply) -> Vec<(u64, f64)> {
+    let settings = status.settings.as_ref().filter(|settings| {
+        settings.microbatch_records > 0
+            && settings.microbatches_per_step > 0
+            && model.declaration().parameters.iter().any(|p| p.name == losses::NAME && p.rule == Rule::Sum)
+    });
+    let losses = settings.and_then(|settings| {
+        let (records, microbatch) = (settings.records, settings.microbatch_records);
+        let shape = EpochShape::new(records, microbatch, settings.microbatches_per_step);
+        Losses::new(model.values(losses::NAME).ok()?.to_vec(), shape, settings.epochs)
+    });
+    losses.map(|losses| losses.curve(LOSSES_TOLD)).unwrap_or_default()
 }

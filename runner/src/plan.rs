@@ -8,6 +8,7 @@ use shoal_runtime::cluster::environment::PROGRAM_VARIABLES;
 use shoal_runtime::host::rpc::tls::Role;
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct JobPlan {
     pub devices: Vec<DeviceChoice>,
     /// Where the master's pages for probes are, if anywhere.
     pub http: Option<SocketAddr>,
+    /// Where event files for TensorBoard go, if anywhere.
+    pub tensorboard: Option<PathBuf>,
     /// Whether all speak over TLS, by credentials of the run's own making.
     pub tls: bool,
     /// Whether each process is a host of a network of the run's own.
@@ -101,7 +104,7 @@ impl JobPlan {
     /// The master's command line; it listens on `listen`.
     pub fn master_command(&self, shoal: &OsString, listen: &str) -> Vec<OsString> {
         let mut command = vec![shoal.clone(), "master".into()];
-        let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
         for (flag, value) in [
             ("--listen", listen.to_owned()),
             ("--job", self.name.clone()),

@@ -1,6 +1,7 @@
 //! What happened in a local run: members, faults, samples, with seconds since its start; its journal says the same.
 
-use super::journal::{Begun, Entry, Journal, Seen};
+use super::journal::{Begun, Entry, Evaluated, Journal, Seen};
+use super::tensorboard::Board;
 use crate::report::{Fault, Member, Sample};
 use shoal_job::Role;
 use shoal_runtime::wire::proto::StatusReply;
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 pub struct Record {
     started: Instant,
     journal: Journal,
+    board: Option<Board>,
     is_closed: bool,
     /// Every process that the run has had.
     pub members: Vec<Member>,
@@ -21,6 +23,8 @@ pub struct Record {
     records_sampled: u64,
     /// So many exclusions the journal has been told of.
     excluded_told: usize,
+    /// Evaluations that the journal has been told of.
+    evaluated_told: Vec<Evaluated>,
 }
 
 impl Record {
@@ -30,13 +34,20 @@ impl Record {
         Record {
             started: Instant::now(),
             journal,
+            board: None,
             is_closed: false,
             members: Vec::new(),
             faults: Vec::new(),
             samples: Vec::new(),
             records_sampled: 0,
             excluded_told: 0,
+            evaluated_told: Vec::new(),
         }
+    }
+
+    /// The same, told to TensorBoard too.
+    pub(crate) fn with_board(self, board: Option<Board>) -> Record {
+        Record { board, ..self }
     }
 
     /// How long the run lives.
@@ -118,6 +129,9 @@ impl Record {
         let (told, known) = (self.excluded_told, seen.excluded.len());
         seen.excluded.drain(..told.min(known));
         self.excluded_told = told.max(known);
+        // One may be taken back, and made again with another value.
+        seen.evaluated.retain(|evaluated| !self.evaluated_told.contains(evaluated));
+        self.evaluated_told.extend(seen.evaluated.iter().cloned());
         let since = seen.at - self.samples.last().map_or(0.0, |last| last.at_seconds);
         let gained = seen.records_trained.saturating_sub(self.records_sampled);
         self.records_sampled = seen.records_trained;
@@ -128,6 +142,7 @@ impl Record {
             loss: None,
             records_per_second: gained as f64 / since.max(1e-3),
         });
+        self.board.iter_mut().for_each(|board| board.see(&seen));
         self.journal.write(&Entry::Seen(seen));
     }
 
@@ -141,11 +156,20 @@ impl Record {
         }
     }
 
+    /// Mean losses per record, by steps.
+    pub(crate) fn tell_losses(&mut self, curve: impl FnOnce() -> Vec<(u64, f64)>) {
+        if let Some(board) = &mut self.board {
+            board.tell_losses(&curve());
+        }
+    }
+
     /// How the run ended, and why; only the first word counts.
     pub fn conclude(&mut self, how: &str, why: &str) {
         if !std::mem::replace(&mut self.is_closed, true) {
+            let at = self.seconds();
+            self.board.iter_mut().for_each(|board| board.conclude(at, how == "done"));
             let (how, why) = (how.to_owned(), why.to_owned());
-            self.journal.write(&Entry::Closed { at: self.seconds(), how, why });
+            self.journal.write(&Entry::Closed { at, how, why });
         }
     }
 }

@@ -10,6 +10,7 @@ use super::process::Process;
 use super::reaper::Reaper;
 use super::record::Record;
 use super::supervisor::Supervisor;
+use super::tensorboard::Board;
 use super::upkeep::{Budgets, Names, Outage};
 use crate::client::Client;
 use crate::exit::Exit;
@@ -49,7 +50,8 @@ impl Supervisor {
             plan.pservers = pservers.unwrap_or(Bounds::exactly(status.pservers_wanted));
         }
         let begun = Begun::planned(&plan, &status, wall_seconds());
-        let mut record = Record::new(Journal::open(&plan.folder.journal()), begun);
+        let board = plan.tensorboard.as_deref().map(|folder| Board::open(folder, &begun));
+        let mut record = Record::new(Journal::open(&plan.folder.journal()), begun).with_board(board);
         record.joined(Role::Master, "master", master.pid);
         let mut supervisor = Supervisor {
             record,

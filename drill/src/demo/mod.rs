@@ -168,6 +168,7 @@ async fn start(
         checkpoint_memory: None,
         devices: vec![DeviceChoice::Cpu],
         http: None,
+        tensorboard: None,
         tls: false,
         has_network: false,
         has_disk: false,

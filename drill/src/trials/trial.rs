@@ -143,7 +143,7 @@ impl Trials {
         let folder = RunFolder(self.folder.join(part));
         let claim = folder.claim()?;
         folder.check_new()?;
-        Ok(RunIdentity { name, folder, claim, is_resumed: false, http: None })
+        Ok(RunIdentity { name, folder, claim, is_resumed: false, http: None, tensorboard: None })
     }
 
     /// Removes what nobody needs: the undisturbed run, and the folder of all if no job is left in it.

@@ -11,6 +11,7 @@
 //! | `predictions` | which model is told of, and places that are one prediction's |
 //! | `description` | what programs say of a job before it begins |
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
+//! | `events` | what TensorBoard is told of a run, and of one that goes on |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
 //! | `environments` | trainers whose bits depend on something else than the job's, and programs that are no functions |
 //! | `replay` | steps of a past run that are played again: the same hashes, or the first that differs; records that steps were made of |
@@ -31,6 +32,7 @@ mod elastic;
 mod ends;
 mod environments;
 mod evaluation;
+mod events;
 mod examples;
 mod exclusions;
 mod export;

@@ -129,6 +129,10 @@ const WRITERS: &[Writer] = &[
     Writer { prefix: "trainer-sdk/src/push_log.rs", reason: "a log for tests, appended to" },
     Writer { prefix: "runner/src/claim.rs", reason: "a lock, with the number of who holds it" },
     Writer { prefix: "runner/src/journal.rs", reason: "a log, appended to" },
+    Writer {
+        prefix: "runner/src/tensorboard/mod.rs",
+        reason: "a log, new for each life of a run, appended to",
+    },
     Writer { prefix: "runner/src/process.rs", reason: "logs, appended to and cut" },
     Writer { prefix: "runner/src/progress.rs", reason: "a log, appended to" },
     Writer { prefix: "runner/src/latest.rs", reason: "a link takes a link's place" },

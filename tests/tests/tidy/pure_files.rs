@@ -188,6 +188,16 @@ pub(crate) const PURE: &[Pure] = &[
         reason: "what counted in a run follows from what its masters have said",
     },
     Pure {
+        prefix: "runner/src/tensorboard/series",
+        forbidden: WORLD,
+        reason: "what is told of a run follows from how it was seen: time comes as an argument",
+    },
+    Pure {
+        prefix: "runner/src/tensorboard/settings",
+        forbidden: WORLD,
+        reason: "no variable of the environment is told",
+    },
+    Pure {
         prefix: "runner/src/reading",
         forbidden: WORLD,
         reason: "what a status says is said alike wherever it is shown",

@@ -278,6 +278,7 @@ impl ReplayArguments {
             checkpoint_memory: None,
             devices: if self.device.is_empty() { vec![DeviceChoice::Cpu] } else { self.device.clone() },
             http: None,
+            tensorboard: None,
             tls: false,
             has_network: false,
             has_disk: false,

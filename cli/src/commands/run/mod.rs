@@ -69,6 +69,10 @@ pub(crate) struct RunArguments {
     /// none
     #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
     http: Option<SocketAddr>,
+    /// Write event files for TensorBoard as the run goes: evaluations, losses, rates, members, wasted work and hyperparameters,
+    /// below DIR in a folder of the job's name, so that runs of one DIR are compared by `tensorboard --logdir DIR`
+    #[arg(long, env = "SHOAL_TENSORBOARD", value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
     /// Folder for logs, the job's state and the model; by default a new one under runs/
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -126,14 +130,24 @@ impl RunArguments {
 
     /// The job's name and folder: new ones, or those of the run that is to go on.
     fn identity(&self) -> anyhow::Result<RunIdentity> {
-        let (is_resumed, http) = (self.resume, self.http);
+        let (is_resumed, http, tensorboard) = (self.resume, self.http, self.tensorboard.clone());
+        let check_events =
+            |folder: &RunFolder| tensorboard.as_deref().map_or(Ok(()), |place| folder.check_events(place));
         if is_resumed {
             let latest = || std::fs::canonicalize("runs/latest").unwrap_or_else(|_| "runs/latest".into());
             let folder = RunFolder(self.folder.clone().unwrap_or_else(latest));
             // Only what is a run's is claimed, and what it is counts once nobody else is there.
             folder.job_to_resume()?;
+            check_events(&folder)?;
             let claim = folder.claim()?;
-            return Ok(RunIdentity { name: folder.job_to_resume()?, folder, claim, is_resumed, http });
+            return Ok(RunIdentity {
+                name: folder.job_to_resume()?,
+                folder,
+                claim,
+                is_resumed,
+                http,
+                tensorboard,
+            });
         }
         // The suffix tells this job from another of the same name, whose processes must not get into it.
         let unique = format!("{}-{}", wall_seconds(), std::process::id());
@@ -143,10 +157,11 @@ impl RunArguments {
         };
         let folder = RunFolder(self.folder.clone().unwrap_or_else(|| PathBuf::from("runs").join(&name)));
         folder.check_foreign()?;
+        check_events(&folder)?;
         let claim = folder.claim()?;
         folder.check_new()?;
         self.flags.check_program()?;
-        Ok(RunIdentity { name, folder, claim, is_resumed, http })
+        Ok(RunIdentity { name, folder, claim, is_resumed, http, tensorboard })
     }
 }
 
