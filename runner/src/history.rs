@@ -1,11 +1,11 @@
 //! A run as its report shows it, from its journal alone. Pure. What the journal does not say is not made up: a process
 //! of which no end was written was lost sight of.
 
-use super::journal::{Begun, Entry, Seen};
+use super::journal::{Begun, Entry, Evaluated, Seen};
 use super::record::{close_freeze, freeze_or_thaw};
 use crate::breakdown::JobScale;
 use crate::exclusions::Excluded;
-use crate::report::{Fault, Member, Run, Sample, Time, Verdict};
+use crate::report::{Fault, Member, Metric, Point, Run, Sample, Time, Verdict};
 use crate::rewinds;
 
 /// A journal read from its beginning to where it breaks off.
@@ -24,6 +24,8 @@ pub struct History {
     seconds: f64,
     records_seen: u64,
     excluded: Vec<Excluded>,
+    /// Evaluations, with the seconds at which they were told.
+    evaluated: Vec<(f64, Evaluated)>,
     /// Supervisors that the run had, one after another.
     lives: u32,
 }
@@ -45,6 +47,7 @@ impl History {
             seconds: 0.0,
             records_seen: 0,
             excluded: Vec::new(),
+            evaluated: Vec::new(),
             lives: 0,
         };
         // Where the present life's clock begins on the run's.
@@ -119,6 +122,11 @@ impl History {
         let new = seen.excluded.iter().filter(|excluded| !self.excluded.contains(excluded));
         let new: Vec<Excluded> = new.cloned().collect();
         self.excluded.extend(new);
+        for evaluated in &seen.evaluated {
+            if !self.evaluated.iter().any(|(_, known)| known == evaluated) {
+                self.evaluated.push((at, evaluated.clone()));
+            }
+        }
         self.last = Some(seen);
     }
 
@@ -156,6 +164,7 @@ impl History {
             seconds: self.seconds,
             steps: last.map_or(0, |last| last.step),
             epochs: self.begun.epochs,
+            metrics: metrics(&self.evaluated),
             samples: self.samples,
             members: self.members,
             faults: self.faults,
@@ -219,6 +228,20 @@ impl History {
         }
         facts
     }
+}
+
+/// The metrics in the order in which they were declared, each with a point for every evaluation.
+fn metrics(evaluated: &[(f64, Evaluated)]) -> Vec<Metric> {
+    let Some((_, first)) = evaluated.first() else { return Vec::new() };
+    let points = |name: &String| {
+        let point = |(at_seconds, evaluated): &(f64, Evaluated)| {
+            let value =
+                evaluated.metrics.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
+            Point { at_seconds: *at_seconds, step: evaluated.step, value }
+        };
+        evaluated.iter().map(point).collect()
+    };
+    first.metrics.iter().map(|(name, _)| Metric { name: name.clone(), points: points(name) }).collect()
 }
 
 #[cfg(test)]
@@ -326,6 +349,36 @@ mod tests {
             |name: &str| run.facts.iter().find(|(fact, _)| fact == name).map(|(_, value)| value.as_str());
         assert_eq!(fact("Records left out"), Some("2"));
         assert_eq!(fact("Went back"), Some("once: records were left out"));
+    }
+
+    #[test]
+    fn every_metric_has_a_curve_with_each_evaluation_once_over_all_lives() {
+        let told = |at, evaluations: &[(u64, Option<f64>)]| {
+            let Entry::Seen(mut seen) = seen(at, 4, 40) else { unreachable!() };
+            seen.evaluated = evaluations
+                .iter()
+                .map(|(step, value)| Evaluated {
+                    step: *step,
+                    metrics: vec![("auc".to_owned(), *value), ("loss".to_owned(), Some(2.0))],
+                    rate: 1.0,
+                })
+                .collect();
+            Entry::Seen(seen)
+        };
+        let (first, second, third) = ((2, Some(0.5)), (4, None), (6, Some(0.75)));
+        let run = run(vec![
+            begun(1),
+            told(1.0, &[first]),
+            told(2.0, &[second]),
+            begun(9),
+            told(1.0, &[first, second, third]),
+        ]);
+        let [auc, loss] = &run.metrics[..] else { panic!("{:?}", run.metrics) };
+        assert_eq!((auc.name.as_str(), loss.name.as_str()), ("auc", "loss"));
+        let points: Vec<_> =
+            auc.points.iter().map(|point| (point.at_seconds, (point.step, point.value))).collect();
+        assert_eq!(points, [(1.0, first), (2.0, second), (9.0, third)]);
+        assert!(loss.points.iter().all(|point| point.value == Some(2.0)));
     }
 
     #[test]

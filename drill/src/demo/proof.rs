@@ -132,6 +132,7 @@ pub(super) fn write_report(
     }
     let run = Run {
         excluded: Vec::new(),
+        metrics: Vec::new(),
         title: "Shoal demo: digits, trained under faults".to_owned(),
         job: job.plan.name.clone(),
         seconds: job.record.seconds(),

@@ -1,13 +1,15 @@
-//! The lower panels, live trainers, steps and loss, and the time axis under them.
-//! It must never draw a line over a gap: a sample without a loss, or with one that is no number, breaks the curve.
+//! The lower panels, live trainers, steps, loss and metrics, and the time axis under them.
+//! It must never draw a line over a gap: a sample without a value, or with one that is no number, breaks the curve.
 
-use super::Sample;
 use super::layout::{Layout, Panel};
 use super::sheet::MARGIN;
-use shoal_figures::text::seconds;
+use super::{Metric, Sample};
+use shoal_figures::text::{seconds, shortened};
 use shoal_figures::{Anchor, Drawing, Scale, TimeUnit, logarithmic_ticks, steps, thinned, tick_text, ticks};
 
-/// From this quotient of largest to smallest loss on, a straight axis would show a flat line.
+/// So much of a metric's name stands beside its panel.
+const METRIC_CHARACTERS: usize = 14;
+/// From this quotient of largest to smallest value on, a straight axis would show a flat line.
 const LOGARITHMIC_FROM: f64 = 8.0;
 
 /// The number of live trainers as a step line from zero.
@@ -49,82 +51,103 @@ pub(super) fn draw_steps(samples: &[Sample], layout: &Layout<'_>, drawing: &mut 
     drawing.path("s-curve", &[thinned(&points, points.len()).iter().map(place).collect()]);
 }
 
-/// The loss, on a logarithmic axis where it falls far.
+/// The loss.
 pub(super) fn draw_loss(samples: &[Sample], layout: &Layout<'_>, drawing: &mut Drawing) {
-    let panel = layout.loss_panel;
-    let Some((low, high)) = loss_range(samples) else {
-        draw_title(&["Mean loss", "per record"], panel, drawing);
+    let points: Vec<Value> = samples.iter().map(|sample| (sample.at_seconds, sample.loss)).collect();
+    let titles = ["Mean loss", "per record"];
+    draw_values(&points, ("loss", "no loss was measured"), &titles, layout.loss_panel, layout, drawing);
+}
+
+/// Each metric of the evaluations in a panel of its own.
+pub(super) fn draw_metrics(metrics: &[Metric], layout: &Layout<'_>, drawing: &mut Drawing) {
+    for (metric, panel) in metrics.iter().zip(&layout.metric_panels) {
+        let points: Vec<Value> = metric.points.iter().map(|point| (point.at_seconds, point.value)).collect();
+        let name = shortened(&metric.name, METRIC_CHARACTERS);
+        let words = (name.as_str(), "none of its values is a number");
+        draw_values(&points, words, &[&name], *panel, layout, drawing);
+    }
+}
+
+/// Seconds, and a value where there is one.
+type Value = (f64, Option<f64>);
+
+/// Values on a logarithmic axis where they fall or rise far, with what they are called and what is said where there is none.
+fn draw_values(
+    points: &[Value],
+    (what, nothing): (&str, &str),
+    titles: &[&str],
+    panel: Panel,
+    layout: &Layout<'_>,
+    drawing: &mut Drawing,
+) {
+    let Some((low, high)) = range_of(points) else {
+        draw_title(titles, panel, drawing);
         draw_levels(&[], &Scale::linear((0.0, 1.0), panel.bottom, panel.top), layout, drawing);
-        draw_not_numbers(samples, layout, drawing);
-        return draw_nothing("no loss was measured", panel, layout, drawing);
+        draw_not_numbers(points, what, panel, layout, drawing);
+        return draw_nothing(nothing, panel, layout, drawing);
     };
     let scale = if low > 0.0 && high / low >= LOGARITHMIC_FROM {
-        draw_title(&["Mean loss", "per record", "(log scale)"], panel, drawing);
+        draw_title(&[titles, &["(log scale)"]].concat(), panel, drawing);
         let range = ((low * 0.9).max(f64::MIN_POSITIVE), (high * 1.1).min(f64::MAX));
         let scale = Scale::logarithmic(range, panel.bottom, panel.top);
         draw_levels(&logarithmic_ticks(range), &scale, layout, drawing);
         scale
     } else {
-        draw_title(&["Mean loss", "per record"], panel, drawing);
+        draw_title(titles, panel, drawing);
         let range = (low.min(0.0), if high > low.min(0.0) { high * 1.05 } else { low.min(0.0) + 1.0 });
         let scale = Scale::linear(range, panel.bottom, panel.top);
         draw_levels(&ticks(range, 5), &scale, layout, drawing);
         scale
     };
-    let place = |(at, loss): &(f64, f64)| (layout.time.at(*at), scale.at(*loss));
-    let runs: Vec<Vec<_>> = loss_runs(samples).iter().map(|run| run.iter().map(place).collect()).collect();
+    let place = |(at, value): &(f64, f64)| (layout.time.at(*at), scale.at(*value));
+    let runs: Vec<Vec<_>> = finite_runs(points).iter().map(|run| run.iter().map(place).collect()).collect();
     drawing.path("s-curve", &runs);
-    draw_last_loss(samples, &scale, layout, drawing);
-    draw_not_numbers(samples, layout, drawing);
+    draw_last(points, &scale, layout, drawing);
+    draw_not_numbers(points, what, panel, layout, drawing);
 }
 
-/// The smallest and largest loss that is a number.
-fn loss_range(samples: &[Sample]) -> Option<(f64, f64)> {
-    samples.iter().filter_map(finite_loss).fold(None, |range, loss| match range {
-        None => Some((loss, loss)),
-        Some((low, high)) => Some((loss.min(low), loss.max(high))),
+/// The smallest and largest value that is a number.
+fn range_of(points: &[Value]) -> Option<(f64, f64)> {
+    points.iter().filter_map(finite).fold(None, |range, (_, value)| match range {
+        None => Some((value, value)),
+        Some((low, high)) => Some((value.min(low), value.max(high))),
     })
 }
 
-/// Points `(seconds, loss)`, cut wherever a sample has no loss, and thinned to what can be seen.
-fn loss_runs(samples: &[Sample]) -> Vec<Vec<(f64, f64)>> {
-    let runs = samples.split(|sample| finite_loss(sample).is_none()).filter(|run| !run.is_empty());
-    runs.map(|run| {
-        let points: Vec<_> =
-            run.iter().filter_map(|sample| Some((sample.at_seconds, finite_loss(sample)?))).collect();
-        thinned(&points, samples.len())
-    })
-    .collect()
+/// Points `(seconds, value)`, cut wherever there is no value, and thinned to what can be seen.
+fn finite_runs(points: &[Value]) -> Vec<Vec<(f64, f64)>> {
+    let runs = points.split(|point| finite(point).is_none()).filter(|run| !run.is_empty());
+    runs.map(|run| thinned(&run.iter().filter_map(finite).collect::<Vec<_>>(), points.len())).collect()
 }
 
-fn finite_loss(sample: &Sample) -> Option<f64> {
-    sample.loss.filter(|loss| loss.is_finite() && sample.at_seconds.is_finite())
+fn finite((at, value): &Value) -> Option<(f64, f64)> {
+    let value = value.filter(|value| value.is_finite() && at.is_finite())?;
+    Some((*at, value))
 }
 
 /// The number a reader looks for.
-fn draw_last_loss(samples: &[Sample], scale: &Scale, layout: &Layout<'_>, drawing: &mut Drawing) {
-    let last = samples.iter().rev().find_map(|sample| Some((sample.at_seconds, finite_loss(sample)?)));
-    if let Some((at, loss)) = last {
-        let (x, y) = (layout.time.at(at), scale.at(loss));
+fn draw_last(points: &[Value], scale: &Scale, layout: &Layout<'_>, drawing: &mut Drawing) {
+    if let Some((at, value)) = points.iter().rev().find_map(finite) {
+        let (x, y) = (layout.time.at(at), scale.at(value));
         drawing.path("s-dot", &[vec![(x, y)]]);
         let text =
-            if (0.001..1e6).contains(&loss.abs()) { format!("{loss:.3}") } else { format!("{loss:.2e}") };
+            if (0.001..1e6).contains(&value.abs()) { format!("{value:.3}") } else { format!("{value:.2e}") };
         drawing.text("s-small s-label s-strong", x, y - 9.0, Anchor::End, &text);
     }
 }
 
-fn draw_not_numbers(samples: &[Sample], layout: &Layout<'_>, drawing: &mut Drawing) {
-    let first = samples.iter().find(|sample| sample.loss.is_some_and(|loss| !loss.is_finite()));
-    if let Some(sample) = first {
-        let text = format!("loss is not a number at {}", seconds(sample.at_seconds));
-        let (x, y) = (layout.left + 8.0, layout.loss_panel.bottom - 8.0);
+fn draw_not_numbers(points: &[Value], what: &str, panel: Panel, layout: &Layout<'_>, drawing: &mut Drawing) {
+    let first = points.iter().find(|(_, value)| value.is_some_and(|value| !value.is_finite()));
+    if let Some((at, _)) = first {
+        let text = format!("{what} is not a number at {}", seconds(*at));
+        let (x, y) = (layout.left + 8.0, panel.bottom - 8.0);
         drawing.text("s-small s-label s-kill", x, y, Anchor::Start, &text);
     }
 }
 
 /// Ticks and the unit under the lowest panel.
 pub(super) fn draw_time_axis(layout: &Layout<'_>, drawing: &mut Drawing) {
-    let bottom = layout.loss_panel.bottom;
+    let bottom = layout.bottom;
     let unit = TimeUnit::of(layout.seconds);
     for (at, number) in unit.moments(layout.seconds, 8) {
         let x = layout.time.at(at);

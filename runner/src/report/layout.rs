@@ -1,4 +1,4 @@
-//! Where everything goes: one time axis shared by four panels, under rows of fault labels.
+//! Where everything goes: one time axis shared by all panels, under rows of fault labels.
 //! It must never depend on anything but the run, so that a picture can be compared byte for byte.
 
 use super::markers::{self, Marker};
@@ -12,6 +12,7 @@ const LABEL_ROW_HEIGHT: f64 = 17.0;
 const LIVE_HEIGHT: f64 = 66.0;
 const STEP_HEIGHT: f64 = 66.0;
 const LOSS_HEIGHT: f64 = 140.0;
+const METRIC_HEIGHT: f64 = 90.0;
 const PANEL_GAP: f64 = 24.0;
 const AXIS_HEIGHT: f64 = 52.0;
 const NARROWEST_GUTTER: f64 = 124.0;
@@ -46,6 +47,10 @@ pub(super) struct Layout<'a> {
     pub(super) live_panel: Panel,
     pub(super) step_panel: Panel,
     pub(super) loss_panel: Panel,
+    /// One for each metric.
+    pub(super) metric_panels: Vec<Panel>,
+    /// Of the lowest panel: the time axis is there.
+    pub(super) bottom: f64,
     pub(super) height: f64,
 }
 
@@ -63,7 +68,13 @@ impl<'a> Layout<'a> {
         let live_panel = below(lane_panel.bottom, LIVE_HEIGHT, PANEL_GAP);
         let step_panel = below(live_panel.bottom, STEP_HEIGHT, PANEL_GAP);
         let loss_panel = below(step_panel.bottom, LOSS_HEIGHT, PANEL_GAP);
-        let height = loss_panel.bottom + AXIS_HEIGHT;
+        let metric_panels = run.metrics.iter().scan(loss_panel, |above, _| {
+            *above = below(above.bottom, METRIC_HEIGHT, PANEL_GAP);
+            Some(*above)
+        });
+        let metric_panels: Vec<Panel> = metric_panels.collect();
+        let bottom = metric_panels.last().unwrap_or(&loss_panel).bottom;
+        let height = bottom + AXIS_HEIGHT;
         Self {
             time,
             seconds,
@@ -76,6 +87,8 @@ impl<'a> Layout<'a> {
             live_panel,
             step_panel,
             loss_panel,
+            metric_panels,
+            bottom,
             height,
         }
     }
@@ -91,7 +104,8 @@ fn shown_seconds(run: &Run) -> f64 {
     let faults = run.faults.iter().map(|fault| fault.at_seconds);
     let members = run.members.iter().map(|member| member.to_seconds);
     let all = samples.chain(faults).chain(members).chain([run.seconds]);
-    let longest = all.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max);
+    let points = run.metrics.iter().flat_map(|metric| &metric.points).map(|point| point.at_seconds);
+    let longest = all.chain(points).filter(|seconds| seconds.is_finite()).fold(0.0, f64::max);
     if longest > 0.0 { longest } else { 1.0 }
 }
 

@@ -30,6 +30,8 @@ pub struct Run {
     pub epochs: u64,
     /// In order of time.
     pub samples: Vec<Sample>,
+    /// The metrics of the evaluations, each with its curve.
+    pub metrics: Vec<Metric>,
     /// One entry for each process that took part; entries of one role and name share a lane.
     pub members: Vec<Member>,
     /// What happened to the members, in order of time.
@@ -42,6 +44,26 @@ pub struct Run {
     pub facts: Vec<(String, String)>,
     /// What trainers' time went to, where that is known.
     pub time: Option<Time>,
+}
+
+/// A metric of the evaluations.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Metric {
+    /// As the program calls it.
+    pub name: String,
+    /// One for each evaluation, in order of time.
+    pub points: Vec<Point>,
+}
+
+/// A metric's value in one evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Point {
+    /// When it was seen.
+    pub at_seconds: f64,
+    /// Steps that the model had.
+    pub step: u64,
+    /// None of no record, and none that is no number.
+    pub value: Option<f64>,
 }
 
 /// What trainers' time went to.

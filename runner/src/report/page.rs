@@ -1,7 +1,7 @@
 //! The page: what was promised and whether it held, then the picture, then the tables behind it.
 
 use super::svg::svg;
-use super::{Fault, Member, Run, Sample, Verdict, time};
+use super::{Fault, Member, Metric, Point, Run, Sample, Verdict, time};
 use crate::exclusions::Excluded;
 use shoal_figures::Page;
 use shoal_figures::text::{escape, grouped, seconds};
@@ -15,6 +15,7 @@ pub fn html(run: &Run) -> String {
         verdicts(&run.verdicts),
         format!("<figure>{}</figure>\n", svg(run)),
         time::section(run.time.as_ref()),
+        evaluations(&run.metrics),
         faults(&run.faults),
         excluded(&run.excluded),
         facts(run),
@@ -58,6 +59,23 @@ fn faults(faults: &[Fault]) -> String {
     };
     let rows: Vec<_> = faults.iter().enumerate().map(row).collect();
     table("Faults", &["#Number", "#At", "Kind", "Role", "Member", "What happened"], &rows)
+}
+
+/// A row for each evaluation; nothing of a run that has none.
+fn evaluations(metrics: &[Metric]) -> String {
+    let Some(first) = metrics.first() else { return String::new() };
+    let names = metrics.iter().map(|metric| format!("#{}", metric.name));
+    let headings: Vec<String> = ["#Step".to_owned(), "#At".to_owned()].into_iter().chain(names).collect();
+    let value = |metric: &Metric, at: usize| {
+        let value = metric.points.get(at).and_then(|point| point.value);
+        value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+    };
+    let row = |(at, point): (usize, &Point)| {
+        let values = metrics.iter().map(|metric| value(metric, at));
+        [point.step.to_string(), seconds(point.at_seconds)].into_iter().chain(values).collect()
+    };
+    let rows: Vec<Vec<String>> = first.points.iter().enumerate().map(row).collect();
+    table("Evaluations", &headings.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
 }
 
 /// Nothing of a run that has all its records, as nearly all have.

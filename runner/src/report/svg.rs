@@ -1,4 +1,4 @@
-//! The picture: members, live trainers, steps and loss over one time axis, with every fault across all of them.
+//! The picture: members, live trainers, steps, loss and metrics over one time axis, with every fault across all of them.
 //! It must never need anything outside itself: no font, script, style sheet or image is loaded.
 
 use super::layout::Layout;
@@ -15,11 +15,12 @@ pub fn svg(run: &Run) -> String {
     let layout = Layout::of(run);
     let mut drawing = Drawing::default();
     draw_header(run, &mut drawing);
-    markers::draw_lines(&layout.markers, layout.loss_panel.bottom, &mut drawing);
+    markers::draw_lines(&layout.markers, layout.bottom, &mut drawing);
     lanes::draw(&layout, &mut drawing);
     curves::draw_live(&run.samples, &layout, &mut drawing);
     curves::draw_steps(&run.samples, &layout, &mut drawing);
     curves::draw_loss(&run.samples, &layout, &mut drawing);
+    curves::draw_metrics(&run.metrics, &layout, &mut drawing);
     curves::draw_time_axis(&layout, &mut drawing);
     markers::draw_labels(&layout.markers, &mut drawing);
     let picture = Picture {

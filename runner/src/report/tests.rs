@@ -53,6 +53,7 @@ fn demo() -> Run {
         samples: (1..=100).map(demo_sample).collect(),
         members,
         faults,
+        metrics: Vec::new(),
         excluded: Vec::new(),
         verdicts: vec![
             verdict("✔ 1,498/1,498 records counted exactly once in each of 12 epochs"),
@@ -99,6 +100,7 @@ fn empty() -> Run {
         samples: Vec::new(),
         members: Vec::new(),
         faults: Vec::new(),
+        metrics: Vec::new(),
         excluded: Vec::new(),
         verdicts: Vec::new(),
         facts: Vec::new(),
@@ -286,4 +288,30 @@ fn records_that_were_left_out_are_named_on_the_page_and_a_whole_run_has_no_such_
     for told in ["Records left out", "record 3 of 4", "&lt;b&gt;", ">17<"] {
         assert!(page.contains(told), "{told}");
     }
+}
+
+#[test]
+fn every_metric_has_its_panel_and_every_evaluation_its_row() {
+    let metric = |name: &str, values: &[Option<f64>]| Metric {
+        name: name.to_owned(),
+        points: values
+            .iter()
+            .zip(1..)
+            .map(|(value, at)| Point { at_seconds: f64::from(at), step: 10 * at as u64, value: *value })
+            .collect(),
+    };
+    let curves = |run: &Run| svg(run).matches("class=\"s-curve\"").count();
+    let (accuracy, odd) =
+        (metric("accuracy", &[Some(0.5), Some(0.625), None]), metric("odd <&>", &[None; 3]));
+    let run = Run { metrics: vec![accuracy, odd], ..demo() };
+    assert_both_balanced(&run);
+    assert_eq!(curves(&run), curves(&demo()) + 1, "a curve for what has values");
+    let (picture, page) = (svg(&run), html(&run));
+    assert!(picture.contains(">accuracy<") && picture.contains(">0.625<"), "{picture}");
+    assert!(picture.contains("none of its values is a number"));
+    assert!(page.contains("<h2>Evaluations</h2>") && page.contains("odd &lt;&amp;&gt;"));
+    for words in [">10<", ">30<", ">0.625<"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!html(&demo()).contains("Evaluations"));
 }
