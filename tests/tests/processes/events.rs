@@ -165,6 +165,14 @@ fn event_files_tell_what_the_run_says_at_its_end_under_chaos() {
     assert!(told.of_tag("rate/records_per_second").iter().any(|(_, rate)| *rate > 0.0), "{told:?}");
     let trainers: Vec<f32> = told.of_tag("members/trainers").iter().map(|(_, number)| *number).collect();
     assert!(trainers.iter().any(|number| *number > 0.0), "{trainers:?}");
+    let mut report = Command::new(&world.programs.shoal);
+    let report = report.current_dir(world.folder.path()).args(["report", "struck", "--out", "report.html"]);
+    assert!(report.status().unwrap().success());
+    let page = std::fs::read_to_string(world.path("report.html")).unwrap();
+    let accuracy = struck["evaluations"][0]["metrics"]["accuracy"].to_string();
+    for words in [">accuracy</text>", "<h2>Evaluations</h2>", &format!(">{accuracy}<")] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
 }
 
 #[test]

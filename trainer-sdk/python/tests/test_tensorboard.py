@@ -22,7 +22,7 @@ PERCEPTRON = PROGRAMS / "perceptron.py"
 def tensorboard() -> Any:
     """TensorBoard's reader of event files; without it tests are left out, and with SHOAL_REQUIRE_ALL=1 that is an error."""
     try:
-        from tensorboard.backend.event_processing import event_accumulator
+        from tensorboard.backend.event_processing import event_accumulator  # type: ignore[import-untyped]
     except ImportError:
         why = "TensorBoard is not installed: pip install tensorboard"
         if os.environ.get("SHOAL_REQUIRE_ALL") == "1":
@@ -63,9 +63,9 @@ def test_tensorboard_has_the_values_of_the_result(tensorboard: Any, tmp_path: Pa
     assert last["members/pservers"].value == len(result["pservers"])
     assert max(scalar.value for scalar in found.Scalars("members/trainers")) == 2
 
-    from tensorboard.plugins.hparams import metadata
+    from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 
-    plugin = {tag: content for tag, content in found.PluginTagToContent("hparams").items()}
+    plugin = found.PluginTagToContent("hparams")
     begun = metadata.parse_session_start_info_plugin_data(plugin[metadata.SESSION_START_INFO_TAG])
     assert begun.hparams["program/rate"].number_value == 0.5
     assert begun.hparams["seed"].number_value == 7
