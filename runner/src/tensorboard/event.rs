@@ -281,7 +281,7 @@ mod tests {
         for bit in second * 8..third * 8 {
             let mut damaged = whole.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read(&damaged), [version.clone()], "bit {bit}");
+            assert_eq!(read(&damaged), std::slice::from_ref(&version), "bit {bit}");
         }
     }
 
