@@ -1,8 +1,17 @@
 //! The losses that a training program counts in a parameter named "loss" with the rule `Sum`: sums over the records of
-//! each step, or of each epoch. Pure.
+//! each step, or of each epoch; and where they are read: at the pservers of a job under way, in the model of one that is done.
 
-use shoal_runtime::cluster::Step;
+use crate::at_rest::AtRest;
+use crate::journal::Begun;
+use anyhow::Context;
 use shoal_runtime::cluster::plan::EpochShape;
+use shoal_runtime::cluster::{BlockId, JobSettings, Step};
+use shoal_runtime::host::rpc::Security;
+use shoal_runtime::wire::proto::StatusReply;
+use std::path::Path;
+
+/// Sums that are read of a job under way: 4 MiB.
+const READ_MAX: usize = 1 << 20;
 
 /// The parameter that is looked at.
 pub const NAME: &str = "loss";
@@ -47,6 +56,55 @@ impl Losses {
         let count: u64 = (from..to).map(records).sum();
         (count > 0).then(|| sum / count as f64)
     }
+}
+
+/// What a job has counted up to the version that its status names; none where it counts none, or is not synchronous.
+///
+/// # Errors
+/// A pserver that does not answer, or has gone on from that version.
+pub async fn at_pservers(status: &StatusReply, security: &Security) -> anyhow::Result<Option<Losses>> {
+    let job = AtRest::of_job(status, security)?;
+    let settings = JobSettings::try_from(status.settings.clone().unwrap_or_default())?;
+    let parameters = &job.declaration.parameters;
+    let Some(at) = parameters.iter().position(|one| one.name == NAME && one.table.is_none()) else {
+        return Ok(None);
+    };
+    let count = parameters[at].elements() as usize;
+    if count > READ_MAX || !settings.is_sync() {
+        return Ok(None);
+    }
+    let pieces_in = |block: BlockId| {
+        let pieces = job.layout.block(block).into_iter().flat_map(|block| &block.pieces);
+        pieces.filter(|piece| piece.parameter == at)
+    };
+    let blocks: Vec<BlockId> =
+        job.blocks().into_iter().filter(|block| pieces_in(*block).next().is_some()).collect();
+    let mut sums = vec![0.0; count];
+    let read = job.read(&blocks, |copy, _| {
+        let words = copy.parameters.as_chunks::<4>().0;
+        for piece in pieces_in(BlockId(copy.block)) {
+            let here = words.get(piece.range.clone()).context("a block is shorter than its layout")?;
+            let sums = &mut sums[piece.first as usize..][..piece.range.len()];
+            sums.iter_mut().zip(here).for_each(|(sum, word)| *sum = f32::from_le_bytes(*word));
+        }
+        Ok(())
+    });
+    read.await?;
+    let epochs = status.settings.as_ref().map_or(0, |settings| settings.epochs);
+    Ok(Losses::new(sums, settings.shape().training(), epochs))
+}
+
+/// What the program of a run that is done has counted, by the run's model; none where it has counted nothing.
+pub fn in_model(model: &Path, begun: &Begun) -> Option<Losses> {
+    let bytes = std::fs::read(model).ok()?;
+    let model = safetensors::SafeTensors::deserialize(&bytes).ok()?;
+    let tensor = model.tensor(NAME).ok().filter(|tensor| tensor.dtype() == safetensors::Dtype::F32)?;
+    let sums = bytemuck::pod_collect_to_vec::<u8, f32>(tensor.data());
+    if begun.microbatch_records == 0 || begun.microbatches_per_step == 0 {
+        return None;
+    }
+    let shape = EpochShape::new(begun.records, begun.microbatch_records, begun.microbatches_per_step);
+    Losses::new(sums, shape, begun.epochs)
 }
 
 #[cfg(test)]

@@ -303,6 +303,7 @@ impl Supervisor {
     pub async fn kill(&mut self, pid: u32) {
         for trainer in self.trainers.iter_mut().filter(|trainer| trainer.pid == pid) {
             trainer.kill().await;
+            self.record.ended(pid, "killed");
         }
     }
 

@@ -14,6 +14,7 @@
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
 //! | `environments` | trainers whose bits depend on something else than the job's, and programs that are no functions |
 //! | `replay` | steps of a past run that are played again: the same hashes, or the first that differs; records that steps were made of |
+//! | `live_page` | what `--ui` serves, to programs and to a person in a browser who breaks the demo by its buttons |
 //! | `packing` | what records are made of |
 //! | `images` | what goes into images suffices for their programs |
 //!
@@ -37,6 +38,7 @@ mod export;
 mod fetch;
 mod images;
 mod leaving;
+mod live_page;
 mod losses;
 mod new_program;
 mod numbered;
