@@ -38,10 +38,14 @@ pub(crate) const TERMS: &[&str] = &[
 
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// Links of all documents, and pages that none of the two entrances leads to.
+/// Where readers begin.
+const ENTRANCES: [&str; 2] = ["README.md", "docs/README.md"];
+
+/// Links of all documents, and pages that nobody reaches: from an entrance, or by the index of their own folder, a `README.md` that an
+/// entrance leads to.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut entered = Vec::new();
+    let mut indexed = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
         for (line, link) in links(&file.text) {
             let Some(target) = resolve(&file.path, &link) else { continue };
@@ -50,21 +54,31 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                     file.finding(line, format!("link {link:?}: there is no {target:?}: mend or take out")),
                 );
             }
-            if file.path == "README.md" || file.path == "docs/README.md" {
-                entered.push(target);
+            if file.path.ends_with("README.md") {
+                indexed.push((file.path.as_str(), target));
             }
         }
     }
     if tree.file("README.md").is_none() {
         findings.push(Finding { path: "README.md".into(), line: 1, what: "there is none: write it".into() });
     }
+    let leads = |index: &str, page: &str| indexed.iter().any(|(from, to)| *from == index && to == page);
+    let is_entered =
+        |page: &str| ENTRANCES.contains(&page) || ENTRANCES.iter().any(|entrance| leads(entrance, page));
     let is_page = |file: &&TextFile| file.path.starts_with("docs/") && file.path.ends_with(".md");
     for file in tree.files.iter().filter(is_page) {
-        if file.path != "docs/README.md" && !entered.contains(&file.path) {
-            findings.push(file.finding(1, "no link leads here: link it from README.md or docs/README.md"));
+        let index = index_of(&file.path);
+        if !is_entered(&file.path) && !(is_entered(&index) && leads(&index, &file.path)) {
+            let what = format!("no link leads here: link it from README.md, docs/README.md or {index}");
+            findings.push(file.finding(1, what));
         }
     }
     findings
+}
+
+/// The path of the index of the folder that a page lies in, whether there is one or not.
+fn index_of(page: &str) -> String {
+    page.rsplit_once('/').map_or_else(|| "README.md".to_owned(), |(folder, _)| format!("{folder}/README.md"))
 }
 
 /// Every term has an entry in the glossary: a line that begins, but for a list's dash, with the term in bold.
@@ -168,6 +182,19 @@ mod tests {
         let pages = [("README.md", "# A\n"), ("docs/a.md", "[b](b.md)\n"), ("docs/b.md", "# B\n")];
         assert_eq!(found(&pages), [("docs/a.md".into(), 1), ("docs/b.md".into(), 1)]);
         assert_eq!(found(&[]), [("README.md".into(), 1)]);
+    }
+
+    #[test]
+    fn a_page_is_reached_by_the_index_of_its_own_folder_if_that_is_reached() {
+        let page = ("docs/why/001.md", "# One\n");
+        let index = ("docs/why/README.md", "[one](001.md)\n");
+        assert_eq!(found(&[("README.md", "[why](docs/why/README.md)\n"), index, page]), []);
+        let unreached = [("docs/why/README.md".into(), 1), ("docs/why/001.md".into(), 1)];
+        assert_eq!(found(&[("README.md", "# A\n"), index, page]), unreached, "nobody reaches the index");
+        let elsewhere = ("docs/how/README.md", "[one](../why/001.md)\n");
+        let readme = ("README.md", "[how](docs/how/README.md) [why](docs/why/README.md)\n");
+        let empty = ("docs/why/README.md", "# Why\n");
+        assert_eq!(found(&[readme, elsewhere, empty, page]), [("docs/why/001.md".into(), 1)], "not its own");
     }
 
     #[test]
