@@ -1,36 +1,45 @@
 //! The page's server: one page, its stream of frames, and the way back for buttons. Nobody gets anything without the token, which the
-//! page's address has, as notebooks do it.
+//! page's address has, as notebooks do it. There is a limit on everything.
 
 use crate::action::{Action, Hands};
 use crate::feed::{Feed, Frame, Source};
 use crate::page;
 use crate::view::Conclusion;
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{self, Next};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
-use serde::Deserialize;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Body, Frame as Part};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-/// Pages that are open at a time.
+/// Connections at a time; the next one waits in the system's queue.
+const CONNECTIONS_MAX: usize = 64;
+/// Pages that are open at a time: each has a connection for as long as it is.
 const PAGES_MAX: usize = 32;
-/// Bytes of a question.
+/// Bytes of a request's head, and lines in it.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEADERS_MAX: usize = 64;
+/// How long a request's head, or a connection's next request, may take to come.
+const HEAD_WAIT: Duration = Duration::from_secs(10);
+/// Bytes of a question, and how long it may take to come.
 const ASKED_BYTES_MAX: usize = 4 << 10;
+const ASKED_WAIT: Duration = Duration::from_secs(5);
 /// How long open pages may take to hear of a run's end.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// After so long without a frame a stream says that it lives.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// After a connection that could not be accepted: most likely no file handle is free.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A live page that is served.
 pub struct Ui {
@@ -48,6 +57,8 @@ struct Served {
     hands: Option<Hands>,
     pages: Arc<Semaphore>,
 }
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 impl Ui {
     /// Serves the page of a job until it is [concluded](Ui::conclude) or dropped. With `hands` it has buttons.
@@ -72,17 +83,7 @@ impl Ui {
             hands,
             pages: Arc::new(Semaphore::new(PAGES_MAX)),
         };
-        let server = tokio::spawn(async move {
-            let ended = {
-                let mut frames = served.frames.clone();
-                async move { drop(frames.wait_for(|frame| frame.is_last).await) }
-            };
-            let served = axum::serve(listener, router(served)).with_graceful_shutdown(ended).await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "the live page is served no more");
-            }
-        });
-        Ok(Ui { address, token, concluded, server })
+        Ok(Ui { address, token, concluded, server: tokio::spawn(serve(listener, served)) })
     }
 
     /// Where a browser finds it, token and all.
@@ -110,45 +111,86 @@ fn random_word() -> anyhow::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn router(served: Served) -> Router {
-    Router::new()
-        .route("/", get(document))
-        .route("/events", get(events))
-        .route("/frame", get(frame))
-        .route("/do", post(act))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "there are /, /events, /frame and /do\n") })
-        .layer(DefaultBodyLimit::max(ASKED_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(served.clone(), admitted))
-        .with_state(served)
+/// Until the last frame is there, and those who are connected have it.
+async fn serve(listener: TcpListener, served: Served) {
+    let mut ended = std::pin::pin!(last_frame(served.frames.clone()));
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut ended => break,
+            Some(_) = open.join_next(), if !open.is_empty() => {}
+            accepted = listener.accept(), if open.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => drop(open.spawn(converse(stream, served.clone()))),
+                Err(error) => {
+                    tracing::debug!(%error, "a page's connection was not accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    while open.join_next().await.is_some() {}
 }
 
-#[derive(Deserialize)]
-struct Asks {
-    token: Option<String>,
+/// Until there is a frame after which none comes.
+async fn last_frame(mut frames: watch::Receiver<Frame>) {
+    let _ = frames.wait_for(|frame| frame.is_last).await.map(drop);
 }
 
-/// Refuses whoever does not have the token: in the address, in a cookie, or as a bearer's.
-async fn admitted(
-    State(served): State<Served>,
-    Query(asks): Query<Asks>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let headers = request.headers();
-    let bearer = text(headers, header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    let cookies = text(headers, header::COOKIE).unwrap_or_default();
-    let cookie = cookies.split("; ").find_map(|pair| pair.strip_prefix(&*served.cookie)?.strip_prefix('='));
-    let given = [asks.token.as_deref(), bearer, cookie];
-    if !given.into_iter().flatten().any(|given| is_same(given, &served.token)) {
+/// One connection. How it fails is the other side's business.
+async fn converse(stream: TcpStream, served: Served) {
+    let ended = last_frame(served.frames.clone());
+    let answers = service_fn(move |request| {
+        let served = served.clone();
+        async move { Ok::<_, Infallible>(answer(&served, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WAIT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), answers);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = &mut connection => return,
+        () = ended => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(FAREWELL, connection).await;
+}
+
+async fn answer<B>(served: &Served, request: Request<B>) -> Answer
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
+{
+    if !is_admitted(served, &request) {
         let why =
             "this page opens with its token only: take the whole address that the command has printed\n";
-        return (StatusCode::FORBIDDEN, why).into_response();
+        return text(StatusCode::FORBIDDEN, why);
     }
-    next.run(request).await
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/") => document(served),
+        (&Method::GET, "/events") => events(served),
+        // The newest frame, for programs.
+        (&Method::GET, "/frame") => object(StatusCode::OK, served.frames.borrow().text.to_string()),
+        (&Method::POST, "/do") => act(served, request).await,
+        (_, "/" | "/events" | "/frame" | "/do") => {
+            text(StatusCode::METHOD_NOT_ALLOWED, "GET, and POST to /do\n")
+        }
+        _ => text(StatusCode::NOT_FOUND, "there are /, /events, /frame and /do\n"),
+    }
 }
 
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
-    headers.get(name)?.to_str().ok()
+/// Whether somebody has the token: in the address, in a cookie, or as a bearer's.
+fn is_admitted<B>(served: &Served, request: &Request<B>) -> bool {
+    let said = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let bearer = said(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+    let cookies = said(header::COOKIE).unwrap_or_default();
+    let cookie = cookies.split("; ").find_map(|pair| pair.strip_prefix(&*served.cookie)?.strip_prefix('='));
+    let asked = request.uri().query().unwrap_or_default();
+    let in_address = asked.split('&').find_map(|pair| pair.strip_prefix("token="));
+    [in_address, bearer, cookie].into_iter().flatten().any(|given| is_same(given, &served.token))
 }
 
 /// Takes as long wherever they differ.
@@ -157,42 +199,36 @@ fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len() && differ == 0
 }
 
-async fn document(State(served): State<Served>) -> Response {
+fn document(served: &Served) -> Answer {
     let Ok(nonce) = random_word() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the system gives no randomness\n").into_response();
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the system gives no randomness\n");
     };
     let cookie = format!("{}={}; HttpOnly; SameSite=Strict; Path=/", served.cookie, served.token);
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned()),
+    let mut page = of(StatusCode::OK, "text/html; charset=utf-8", Full::from(page::html(&nonce)));
+    for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, page::policy(&nonce)),
-        (header::CACHE_CONTROL, "no-store".to_owned()),
         (header::REFERRER_POLICY, "no-referrer".to_owned()),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
         (header::SET_COOKIE, cookie),
-    ];
-    (headers, page::html(&nonce)).into_response()
-}
-
-/// The newest frame, for programs.
-async fn frame(State(served): State<Served>) -> Response {
-    let text = served.frames.borrow().text.to_string();
-    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
-    (headers, text).into_response()
+    ] {
+        let value = HeaderValue::from_str(&value);
+        value.into_iter().for_each(|value| drop(page.headers_mut().insert(name.clone(), value)));
+    }
+    page
 }
 
 /// What buttons may be drawn comes first, then frame after frame. After the last one the stream says so, so that the page does not ask again.
-async fn events(State(served): State<Served>) -> Response {
+fn events(served: &Served) -> Answer {
     let Ok(place) = served.pages.clone().try_acquire_owned() else {
         let why = format!("{PAGES_MAX} pages are open already: close one\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+        return text(StatusCode::SERVICE_UNAVAILABLE, why);
     };
     let hands = served.hands.as_ref().map(|hands| json!({ "no_network": hands.no_network }));
-    let hands = Event::default().event("hands").data(json!(hands).to_string());
     let mut frames = served.frames.clone();
     frames.mark_changed();
     let frames = stream::unfold(Stage::Frames(frames, place), next_event);
-    let all = stream::iter([Ok(hands)]).chain(frames);
-    Sse::new(all).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    let all = stream::iter([event("hands", &json!(hands).to_string())]).chain(frames);
+    of(StatusCode::OK, "text/event-stream", StreamBody::new(all.map(|event| Ok(Part::data(event)))))
 }
 
 enum Stage {
@@ -201,33 +237,76 @@ enum Stage {
     Closed,
 }
 
-async fn next_event(stage: Stage) -> Option<(Result<Event, Infallible>, Stage)> {
-    let over = || Event::default().event("over").data("null");
+async fn next_event(stage: Stage) -> Option<(Bytes, Stage)> {
     match stage {
         Stage::Frames(mut frames, place) => {
             if frames.changed().await.is_err() {
-                return Some((Ok(over()), Stage::Closed));
+                return Some((event("over", "null"), Stage::Closed));
             }
             let frame = frames.borrow_and_update().clone();
-            let event = Event::default().event("frame").data(&*frame.text);
             let next = if frame.is_last { Stage::Over } else { Stage::Frames(frames, place) };
-            Some((Ok(event), next))
+            Some((event("frame", &frame.text), next))
         }
-        Stage::Over => Some((Ok(over()), Stage::Closed)),
+        Stage::Over => Some((event("over", "null"), Stage::Closed)),
         Stage::Closed => None,
     }
 }
 
+/// A server-sent event; `data` is one line.
+fn event(name: &str, data: &str) -> Bytes {
+    format!("event: {name}\ndata: {data}\n\n").into()
+}
+
 /// Asks whoever runs the job for what a button says. JSON alone is taken: no other page can send that across sites.
-async fn act(State(served): State<Served>, Json(action): Json<Action>) -> Response {
+async fn act<B>(served: &Served, request: Request<B>) -> Answer
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send,
+{
+    let refused = |status, why: &str| object(status, json!({ "refused": why }).to_string());
     let Some(hands) = &served.hands else {
         let why = "this page only looks: start the run with --ui --hands-on to act on it";
-        return (StatusCode::FORBIDDEN, Json(json!({ "refused": why }))).into_response();
+        return refused(StatusCode::FORBIDDEN, why);
+    };
+    if !is_json(request.headers()) {
+        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json");
+    }
+    let body = Limited::new(request.into_body(), ASKED_BYTES_MAX).collect();
+    let Ok(Ok(body)) = tokio::time::timeout(ASKED_WAIT, body).await else {
+        return refused(StatusCode::PAYLOAD_TOO_LARGE, "an action is one small object, and comes at once");
+    };
+    let action = match serde_json::from_slice::<Action>(&body.to_bytes()) {
+        Ok(action) => action,
+        Err(error) => return refused(StatusCode::BAD_REQUEST, &format!("no action: {error}")),
     };
     match hands.ask(action).await {
-        Ok(done) => Json(json!({ "done": done })).into_response(),
-        Err(why) => (StatusCode::CONFLICT, Json(json!({ "refused": why }))).into_response(),
+        Ok(done) => object(StatusCode::OK, json!({ "done": done }).to_string()),
+        Err(why) => refused(StatusCode::CONFLICT, &why),
     }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn text(status: StatusCode, said: impl Into<Bytes>) -> Answer {
+    of(status, "text/plain; charset=utf-8", Full::new(said.into()))
+}
+
+fn object(status: StatusCode, said: String) -> Answer {
+    of(status, "application/json", Full::from(said))
+}
+
+fn of(
+    status: StatusCode,
+    kind: &'static str,
+    body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static,
+) -> Answer {
+    let mut answer = Response::new(body.boxed_unsync());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
 }
 
 #[cfg(test)]

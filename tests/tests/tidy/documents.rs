@@ -68,7 +68,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let is_page = |file: &&TextFile| file.path.starts_with("docs/") && file.path.ends_with(".md");
     for file in tree.files.iter().filter(is_page) {
         let index = index_of(&file.path);
-        if !is_entered(&file.path) && !(is_entered(&index) && leads(&index, &file.path)) {
+        if !(is_entered(&file.path) || is_entered(&index) && leads(&index, &file.path)) {
             let what = format!("no link leads here: link it from README.md, docs/README.md or {index}");
             findings.push(file.finding(1, what));
         }
