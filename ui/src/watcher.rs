@@ -12,6 +12,8 @@ pub(crate) struct Watcher {
     next: u32,
     has_begun: bool,
     sampled: Option<(f64, usize)>,
+    /// So many exclusions were told of.
+    excluded_told: usize,
 }
 
 impl Watcher {
@@ -47,7 +49,12 @@ impl Watcher {
             .is_none_or(|(last, count)| at - last >= (at / 500.0).max(0.1) || count != self.here.len());
         if is_due && status.is_progress_known {
             self.sampled = Some((at, self.here.len()));
-            told.push(Entry::Seen(Seen::of(at, status, status)));
+            let mut seen = Seen::of(at, status, status);
+            // Each is told once, as in a run's own journal. They only ever grow.
+            let known = seen.excluded.len();
+            seen.excluded.drain(..self.excluded_told.min(known));
+            self.excluded_told = self.excluded_told.max(known);
+            told.push(Entry::Seen(seen));
         }
         told
     }
@@ -66,7 +73,7 @@ fn end_of(status: &StatusReply, (role, incarnation): (&str, u64)) -> &'static st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shoal_runtime::wire::proto::{PserverStatus, TrainerStatus};
+    use shoal_runtime::wire::proto::{PserverStatus, TrainerStatus, TroubleStatus};
 
     fn status(trainers: &[(u64, &str)], pservers: &[(u64, bool)]) -> StatusReply {
         let trainer = |(incarnation, state): &(u64, &str)| TrainerStatus {
@@ -110,6 +117,17 @@ mod tests {
         assert!(same.is_empty());
         let more = watcher.look(0.06, &status(&[(3, "lost"), (5, "live")], &[(4, true)]), 9);
         assert_eq!(words(&more), ["-1 lost", "-2 lost", "+trainer-5 3", "seen"], "there are fewer");
+        let trouble = |step| TroubleStatus { excluded_from: Some(step), ..Default::default() };
+        let with = |steps: &[u64]| StatusReply {
+            troubles: steps.iter().map(|step| trouble(*step)).collect(),
+            ..status(&[(5, "live")], &[])
+        };
+        let left_out = |told: &[Entry]| match told {
+            [Entry::Seen(seen)] => seen.excluded.iter().map(|excluded| excluded.from).collect(),
+            _ => Vec::new(),
+        };
+        assert_eq!(left_out(&watcher.look(5.0, &with(&[3]), 9)), [3]);
+        assert_eq!(left_out(&watcher.look(6.0, &with(&[3, 7]), 9)), [7], "each is told once");
         let left = watcher.look(9.0, &status(&[(3, "lost"), (5, "left")], &[]), 9);
         assert_eq!(words(&left), ["-3 left", "seen"]);
     }
