@@ -30,7 +30,8 @@ struct Lasting {
 
 #[derive(Debug, PartialEq, Eq)]
 enum What {
-    Frozen,
+    /// Of that number.
+    Frozen(u32),
     Cut(Vec<(String, String)>),
 }
 
@@ -50,7 +51,7 @@ impl Hands {
             }
             Action::Freeze { name } => self.freeze(job, &name),
             Action::Cut { name } => self.cut(job, &name),
-            Action::Thaw { name } => self.undo(job, &name, |what| *what == What::Frozen),
+            Action::Thaw { name } => self.undo(job, &name, |what| matches!(what, What::Frozen(_))),
             Action::Heal { name } => self.undo(job, &name, |what| matches!(what, What::Cut(_))),
             Action::Move { name } => {
                 let (role, _) = member(job, &name)?;
@@ -65,12 +66,13 @@ impl Hands {
 
     fn freeze(&mut self, job: &mut Supervisor, name: &str) -> Result<String, String> {
         let (role, pid) = member(job, name)?;
-        if self.lasting.iter().any(|lasting| lasting.name == name && lasting.what == What::Frozen) {
+        // One of its name that was frozen may have been killed since.
+        if self.lasting.iter().any(|lasting| lasting.name == name && lasting.what == What::Frozen(pid)) {
             return Err(format!("{name} is frozen already"));
         }
         job.signal(pid, Signal::STOP);
         note(job, "freeze", role, name, "SIGSTOP by hand");
-        self.lasts(role, name, What::Frozen);
+        self.lasts(role, name, What::Frozen(pid));
         Ok(format!("{name} is frozen: it thaws in {} s, or by your hand", LASTS_MAX.as_secs()))
     }
 
@@ -141,8 +143,8 @@ fn end(job: &mut Supervisor, lasting: Lasting) -> Result<(), String> {
     let Lasting { name, role, what, .. } = lasting;
     let pid = job.pid_of(&name);
     match what {
-        What::Frozen => {
-            let Some(pid) = pid else { return Ok(()) };
+        What::Frozen(frozen) => {
+            let Some(pid) = pid.filter(|pid| *pid == frozen) else { return Ok(()) };
             job.signal(pid, Signal::CONT);
             note(job, "thaw", role, &name, "SIGCONT");
         }
