@@ -35,6 +35,7 @@ pub(crate) enum Command {
     Run(commands::run::RunArguments),
     Chaos(trials::ChaosArguments),
     Status(commands::status::StatusArguments),
+    Ui(commands::ui::UiArguments),
     Report(commands::report::ReportArguments),
     Replay(commands::replay::ReplayArguments),
     Scale(commands::scale::ScaleArguments),
@@ -89,6 +90,7 @@ impl Command {
             Command::Run(arguments) => block_on(commands::run::run(arguments)),
             Command::Chaos(arguments) => block_on(trials::run(arguments)),
             Command::Status(arguments) => block_on(commands::status::run(arguments)),
+            Command::Ui(arguments) => block_on(commands::ui::run(arguments)),
             Command::Report(arguments) => commands::report::run(&arguments),
             Command::Replay(arguments) => block_on(commands::replay::run(arguments)),
             Command::Scale(arguments) => block_on(commands::scale::run(arguments)),
@@ -177,5 +179,72 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         command().debug_assert();
+    }
+
+    /// The words of a command as a shell makes them, up to what stands for something else: a comment, a pipe, an ellipsis.
+    fn words(line: &str) -> Vec<OsString> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for letter in line.chars().chain([' ']) {
+            match (quote, letter) {
+                (Some(open), _) if open == letter => quote = None,
+                (None, '\'' | '"') => {
+                    quote = Some(letter);
+                    word.get_or_insert_default();
+                }
+                (None, ' ') => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(letter),
+            }
+        }
+        let ends = |word: &String| ["|", "&&", ";", ">", "…", "..."].contains(&word.as_str()) || word.starts_with('#');
+        words.into_iter().take_while(|word| !ends(word)).map(OsString::from).collect()
+    }
+
+    /// Every `shoal` command of a document, by its line.
+    fn shown(text: &str) -> Vec<(usize, Vec<OsString>)> {
+        let mut found: Vec<(usize, String)> = Vec::new();
+        for (index, line) in text.lines().map(str::trim).enumerate() {
+            match found.last_mut().and_then(|(_, last)| last.strip_suffix('\\').map(str::to_owned).zip(Some(last))) {
+                Some((begun, last)) => *last = begun + line,
+                None => found.extend(line.strip_prefix("$ ").map(|line| (index + 1, line.to_owned()))),
+            }
+        }
+        let shoal = |(line, command): (usize, String)| {
+            let words = words(&command);
+            words.first().is_some_and(|first| first == "shoal").then_some((line, words))
+        };
+        found.into_iter().filter_map(shoal).collect()
+    }
+
+    #[test]
+    fn words_are_those_of_a_shell() {
+        let said = words("shoal run --data 'a b' \"c\"d -- x   # y | z");
+        assert_eq!(said, ["shoal", "run", "--data", "a b", "cd", "--", "x"]);
+        assert_eq!(words("shoal status | head"), ["shoal", "status"]);
+        let text = "$ shoal a \\\n    b\n$ other\nshoal c\n";
+        assert_eq!(shown(text), [(1, vec!["shoal".into(), "a".into(), "b".into()])]);
+    }
+
+    /// What documents leave out is left out of their commands: `shoal run …` has no program.
+    #[test]
+    fn documents_show_commands_that_there_are() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        let pages = docs.filter(|path| path.extension().is_some_and(|ending| ending == "md"));
+        let mut count = 0;
+        for page in pages.chain([root.join("README.md")]) {
+            for (line, words) in shown(&std::fs::read_to_string(&page).unwrap()) {
+                if absent::why(&words).is_some() {
+                    continue;
+                }
+                count += 1;
+                if let Err(error) = command().try_get_matches_from(&words) {
+                    use clap::error::ErrorKind;
+                    let kind = error.kind();
+                    let is_cut_short = kind == ErrorKind::MissingRequiredArgument;
+                    assert!(is_cut_short, "{}:{line}: {words:?}\n{error}", page.display());
+                }
+            }
+        }
+        assert!(count > 60, "{count}");
     }
 }

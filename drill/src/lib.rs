@@ -1,5 +1,5 @@
-//! Breaking jobs on purpose: [`chaos`] injects faults that a seed decides, [`trials`] judges job after job under them, and [`demo`] is one
-//! job that people can watch. Faults come from outside: no role knows of any.
+//! Breaking jobs on purpose: [`chaos`] injects faults that a seed decides, [`hands_on`] those that a person asks for by the live page,
+//! [`trials`] judges job after job under them, and [`demo`] is one job that people can watch. Faults come from outside: no role knows of any.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ extern crate shoal_runner;
 pub mod chaos;
 pub mod demo;
 pub mod flags;
+pub mod hands_on;
 mod programs;
 pub mod trials;
 

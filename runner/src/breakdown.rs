@@ -40,6 +40,17 @@ impl Breakdown {
         }
     }
 
+    /// What was spent since `earlier`: nothing where a count has begun anew.
+    pub fn since(&self, earlier: &Breakdown) -> Breakdown {
+        Breakdown {
+            read: self.read.saturating_sub(earlier.read),
+            pull: self.pull.saturating_sub(earlier.pull),
+            compute: self.compute.saturating_sub(earlier.compute),
+            push: self.push.saturating_sub(earlier.push),
+            wait: self.wait.saturating_sub(earlier.wait),
+        }
+    }
+
     /// Each part in a word, in the order in which they are shown.
     fn named(&self) -> [(&'static str, u64); 5] {
         let Breakdown { read, pull, compute, push, wait } = *self;

@@ -68,9 +68,9 @@ impl JobChoice {
 impl Client {
     /// Connects to the first of one or several addresses (with commas) that leads a job, and learns which.
     pub async fn connect(addresses: &str, security: &Security) -> anyhow::Result<Client> {
-        let mut addresses = addresses.split(',').map(str::trim).peekable();
+        let mut addresses = addresses.split(',').peekable();
         loop {
-            let connected = Client::connect_to(addresses.next().unwrap_or_default(), security).await;
+            let connected = Client::connect_to(addresses.next().unwrap_or_default().trim(), security).await;
             if connected.is_ok() || addresses.peek().is_none() {
                 return connected;
             }

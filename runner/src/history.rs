@@ -8,7 +8,7 @@ use crate::exclusions::Excluded;
 use crate::report::{Fault, Member, Metric, Point, Run, Sample, Time, Verdict};
 use crate::rewinds;
 
-/// A journal read from its beginning to where it breaks off.
+/// What a journal has told so far.
 #[derive(Debug)]
 pub struct History {
     /// What was run.
@@ -28,17 +28,27 @@ pub struct History {
     evaluated: Vec<(f64, Evaluated)>,
     /// Supervisors that the run had, one after another.
     lives: u32,
+    /// Where the present life's clock begins on the run's.
+    since: f64,
 }
 
 impl History {
-    /// Reads a journal's entries; none where they do not tell how the run began.
+    /// Reads a journal from its beginning to where it breaks off; none where its entries do not tell how the run began.
     pub fn of(entries: Vec<Entry>) -> Option<History> {
         let first = entries.iter().find_map(|entry| match entry {
             Entry::Begun(begun) => Some(begun.clone()),
             _ => None,
         })?;
-        let mut history = History {
-            begun: first,
+        let mut history = History::of_run(first);
+        entries.into_iter().for_each(|entry| history.follow(entry));
+        history.lose_sight("running");
+        Some(history)
+    }
+
+    /// Before anything was told of a run but what it is; the entry that tells that is to [follow](History::follow), too.
+    pub fn of_run(begun: Begun) -> History {
+        History {
+            begun,
             closed: None,
             last: None,
             samples: Vec::new(),
@@ -49,26 +59,20 @@ impl History {
             excluded: Vec::new(),
             evaluated: Vec::new(),
             lives: 0,
-        };
-        // Where the present life's clock begins on the run's.
-        let mut since = 0.0;
-        for entry in entries {
-            if let Entry::Begun(begun) = &entry {
-                let apart = begun.wall_seconds.saturating_sub(history.begun.wall_seconds) as f64;
-                since = f64::max(apart, history.seconds);
-            }
-            history.take(entry, since);
+            since: 0.0,
         }
-        history.lose_sight("running");
-        Some(history)
     }
 
-    fn take(&mut self, entry: Entry, since: f64) {
+    /// The journal's next entry.
+    pub fn follow(&mut self, entry: Entry) {
+        let since = self.since;
         match entry {
-            Entry::Begun(_) => {
+            Entry::Begun(begun) => {
+                let apart = begun.wall_seconds.saturating_sub(self.begun.wall_seconds) as f64;
+                self.since = f64::max(apart, self.seconds);
                 self.lose_sight("killed");
                 self.lives += 1;
-                (self.closed, self.seconds) = (None, self.seconds.max(since));
+                (self.closed, self.seconds) = (None, self.since);
             }
             Entry::Joined { at, role, name, process } => {
                 let at = self.pass(at + since);
@@ -130,6 +134,21 @@ impl History {
         self.last = Some(seen);
     }
 
+    /// Seconds from the run's beginning to what was told last.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// When a moment of the present supervisor's life was, in seconds since the run's beginning.
+    pub fn since_beginning(&self, at: f64) -> f64 {
+        at + self.since
+    }
+
+    /// The processes that the run has had, in the order in which they were started. Of one that has not ended the end is empty.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
     /// It is so late now.
     fn pass(&mut self, at: f64) -> f64 {
         self.seconds = self.seconds.max(at);
@@ -176,7 +195,7 @@ impl History {
     }
 
     /// The program without its folders.
-    fn program(&self) -> String {
+    pub fn program(&self) -> String {
         let mut words = self.begun.program.iter().map(String::as_str);
         let program = words.next().unwrap_or_default();
         let name = program.rsplit('/').next().unwrap_or(program);

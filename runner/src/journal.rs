@@ -8,17 +8,20 @@ use crate::reading::{gradients, live};
 use crate::report::Fault;
 use crate::rewinds;
 use crate::waste::Waste;
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use shoal_job::spec::Spec;
 use shoal_runtime::cluster::{Precision, RewindCauses};
 use shoal_runtime::wire::OtherFormat;
 use shoal_runtime::wire::proto::{EvaluationStatus, MetricValue, Mode, StatusReply};
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// The format of journals. It is raised when an older build would misread one.
 const FORMAT: u32 = 1;
+/// Bytes that are read at a time of one that is followed: more than a line ever has.
+const NEWS_BYTES_MAX: u64 = 16 << 20;
 
 /// Why a journal is not read.
 #[derive(Debug, thiserror::Error)]
@@ -304,6 +307,45 @@ pub fn read(text: &str) -> Result<Vec<Entry>, Unread> {
     }
 }
 
+/// A journal that is read while it is written.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    /// Bytes of whole lines that were read.
+    read: u64,
+}
+
+impl Follower {
+    /// Of the journal at `path`, from its beginning on. It need not be there yet.
+    pub fn new(path: PathBuf) -> Follower {
+        Follower { path, read: 0 }
+    }
+
+    /// What has been written since the last call, up to the last line that is whole. Lines that a killed supervisor left half written are
+    /// passed over.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or of another format.
+    pub fn news(&mut self) -> anyhow::Result<Vec<Entry>> {
+        let mut file = match File::open(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            file => file.with_context(|| format!("cannot read {}", self.path.display()))?,
+        };
+        // Another run's has taken its place.
+        if file.metadata()?.len() < self.read {
+            self.read = 0;
+        }
+        file.seek(SeekFrom::Start(self.read))?;
+        let mut bytes = Vec::new();
+        file.take(NEWS_BYTES_MAX).read_to_end(&mut bytes)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        self.read += whole as u64;
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        text.lines().try_for_each(check_format)?;
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+}
+
 /// Each supervisor's first line tells the format, whatever else is in it.
 fn check_format(line: &str) -> Result<(), OtherFormat> {
     #[derive(Deserialize)]
@@ -409,6 +451,25 @@ mod tests {
         assert_eq!(read(&recorded).unwrap(), every());
         let lines: Vec<String> = every().iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
         assert_eq!(recorded.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn a_journal_is_followed_line_by_line_as_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let mut follower = Follower::new(path.clone());
+        assert_eq!(follower.news().unwrap(), []);
+        let mut journal = Journal::open(&path);
+        journal.write(&begun(1));
+        assert_eq!(follower.news().unwrap(), [begun(1)]);
+        let line = serde_json::to_string(&joined(3)).unwrap();
+        File::options().append(true).open(&path).unwrap().write_all(line.as_bytes()).unwrap();
+        assert_eq!(follower.news().unwrap(), [], "a line is told of when it is whole");
+        [begun(9), joined(4)].iter().for_each(|entry| Journal::open(&path).write(entry));
+        assert_eq!(follower.news().unwrap(), [joined(3), begun(9), joined(4)]);
+        std::fs::remove_file(&path).unwrap();
+        Journal::open(&path).write(&begun(5));
+        assert_eq!(follower.news().unwrap(), [begun(5)], "another run's is read from its beginning");
     }
 
     #[test]

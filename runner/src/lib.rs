@@ -39,6 +39,7 @@ mod silence;
 mod start;
 mod supervisor;
 mod tensorboard;
+pub mod told;
 mod upkeep;
 
 // Jobs that answer elsewhere.

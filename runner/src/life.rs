@@ -36,6 +36,18 @@ impl<I: Interference> Interference for Option<I> {
     }
 }
 
+/// Two at work on one job.
+impl<I: Interference, J: Interference> Interference for (I, J) {
+    async fn tick(&mut self, job: &mut Supervisor) {
+        self.0.tick(job).await;
+        self.1.tick(job).await;
+    }
+    async fn end(&mut self, job: &mut Supervisor) {
+        self.0.end(job).await;
+        self.1.end(job).await;
+    }
+}
+
 /// Starts a job, and says so where it takes long.
 ///
 /// # Errors

@@ -20,9 +20,6 @@ use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{Decision, JobSettings, Rule, Step};
 use shoal_runtime::wire::proto::{self, RecordRange, StatusReply};
 
-/// At most so many losses are told to TensorBoard, which keeps 1000 of a curve unless it is asked for more.
-const LOSSES_TOLD: u64 = 10_000;
-
 /// A job that is done, read before its pservers are stopped.
 #[derive(Debug)]
 pub struct Outcome {
@@ -45,7 +42,9 @@ impl Outcome {
         job.record.sample(&job.status, &job.counts.over(&job.status));
         let model = ModelState::read(&AtRest::of_job(&job.status, job.client.security())?).await?;
         let parameters_sha256 = model.export(&job.plan.folder.model(), false)?;
-        job.record.tell_losses(|| losses_of(&model, &job.status));
+        if let Some(losses) = losses_of(&model, &job.status) {
+            job.record.tell_losses(&losses, job.status.step);
+        }
         job.record.conclude("done", "");
         Ok(Outcome { model, status: job.counts.over(&job.status), seconds, parameters_sha256 })
     }
@@ -187,17 +186,14 @@ impl Outcome {
     }
 }
 
-/// Mean losses per record by steps, where the program counts its losses.
-fn losses_of(model: &ModelState, status: &StatusReply) -> Vec<(u64, f64)> {
+/// What the program has counted, where it counts its losses.
+fn losses_of(model: &ModelState, status: &StatusReply) -> Option<Losses> {
     let settings = status.settings.as_ref().filter(|settings| {
         settings.microbatch_records > 0
             && settings.microbatches_per_step > 0
             && model.declaration().parameters.iter().any(|p| p.name == losses::NAME && p.rule == Rule::Sum)
-    });
-    let losses = settings.and_then(|settings| {
-        let (records, microbatch) = (settings.records, settings.microbatch_records);
-        let shape = EpochShape::new(records, microbatch, settings.microbatches_per_step);
-        Losses::new(model.values(losses::NAME).ok()?.to_vec(), shape, settings.epochs)
-    });
-    losses.map(|losses| losses.curve(LOSSES_TOLD)).unwrap_or_default()
+    })?;
+    let shape =
+        EpochShape::new(settings.records, settings.microbatch_records, settings.microbatches_per_step);
+    Losses::new(model.values(losses::NAME).ok()?.to_vec(), shape, settings.epochs)
 }

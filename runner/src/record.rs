@@ -1,7 +1,9 @@
 //! What happened in a local run: members, faults, samples, with seconds since its start; its journal says the same.
 
-use super::journal::{Begun, Entry, Evaluated, Journal, Seen};
+use super::journal::{Begun, Entry, Journal, Seen};
+use super::losses::Losses;
 use super::tensorboard::Board;
+use super::told::Told;
 use crate::report::{Fault, Member, Sample};
 use shoal_job::Role;
 use shoal_runtime::wire::proto::StatusReply;
@@ -21,10 +23,7 @@ pub struct Record {
     /// How the job was, again and again.
     pub samples: Vec<Sample>,
     records_sampled: u64,
-    /// So many exclusions the journal has been told of.
-    excluded_told: usize,
-    /// Evaluations that the journal has been told of.
-    evaluated_told: Vec<Evaluated>,
+    told: Told,
 }
 
 impl Record {
@@ -40,8 +39,7 @@ impl Record {
             faults: Vec::new(),
             samples: Vec::new(),
             records_sampled: 0,
-            excluded_told: 0,
-            evaluated_told: Vec::new(),
+            told: Told::default(),
         }
     }
 
@@ -125,13 +123,7 @@ impl Record {
             (seen.step, seen.records_trained) = (last.step, self.records_sampled);
             seen.trainers_live = seen.trainers_live.max(last.trainers_live);
         }
-        // They only ever grow.
-        let (told, known) = (self.excluded_told, seen.excluded.len());
-        seen.excluded.drain(..told.min(known));
-        self.excluded_told = told.max(known);
-        // One may be taken back, and made again with another value.
-        seen.evaluated.retain(|evaluated| !self.evaluated_told.contains(evaluated));
-        self.evaluated_told.extend(seen.evaluated.iter().cloned());
+        self.told.leave_new(&mut seen);
         let since = seen.at - self.samples.last().map_or(0.0, |last| last.at_seconds);
         let gained = seen.records_trained.saturating_sub(self.records_sampled);
         self.records_sampled = seen.records_trained;
@@ -156,11 +148,9 @@ impl Record {
         }
     }
 
-    /// Mean losses per record, by steps.
-    pub(crate) fn tell_losses(&mut self, curve: impl FnOnce() -> Vec<(u64, f64)>) {
-        if let Some(board) = &mut self.board {
-            board.tell_losses(&curve());
-        }
+    /// What the program has counted in the first `made` steps.
+    pub(crate) fn tell_losses(&mut self, losses: &Losses, made: u64) {
+        self.board.iter_mut().for_each(|board| board.tell_losses(losses, made));
     }
 
     /// How the run ended, and why; only the first word counts.

@@ -10,7 +10,7 @@ use super::process::Process;
 use super::reaper::Reaper;
 use super::record::Record;
 use super::supervisor::Supervisor;
-use super::tensorboard::Board;
+use super::tensorboard::{Board, Counting};
 use super::upkeep::{Budgets, Names, Outage};
 use crate::client::Client;
 use crate::exit::Exit;
@@ -71,6 +71,7 @@ impl Supervisor {
             budgets: Budgets::default(),
             reaper,
             outage: Outage::default(),
+            counting: plan.tensorboard.is_some().then(Counting::new),
             started: Instant::now(),
             network,
             disk,

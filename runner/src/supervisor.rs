@@ -8,6 +8,7 @@ use super::plan::JobPlan;
 use super::process::Process;
 use super::reaper::Reaper;
 use super::record::Record;
+use super::tensorboard::Counting;
 use super::upkeep::{self, Budgets, Names, Outage, OutageNews, Running};
 use crate::client::Client;
 use crate::exit::Exit;
@@ -54,6 +55,8 @@ pub struct Supervisor {
     pub(super) budgets: Budgets,
     pub(super) reaper: Reaper,
     pub(super) outage: Outage,
+    /// Losses, where TensorBoard is told of them.
+    pub(super) counting: Option<Counting>,
     pub(super) started: Instant,
     /// Where each process is a host of its own. Last, as the next: processes end before what they stand on.
     pub network: Option<Network>,
@@ -94,6 +97,11 @@ impl Supervisor {
         if self.record.is_sample_due(live) {
             self.record.sample(&self.status, &self.counts.over(&self.status));
             self.keep_logs_short();
+        }
+        if let Some(counting) = &mut self.counting
+            && let Some((made, losses)) = counting.news(&self.client, self.status.step)
+        {
+            self.record.tell_losses(&losses, made);
         }
         Ok(true)
     }
@@ -303,6 +311,7 @@ impl Supervisor {
     pub async fn kill(&mut self, pid: u32) {
         for trainer in self.trainers.iter_mut().filter(|trainer| trainer.pid == pid) {
             trainer.kill().await;
+            self.record.ended(pid, "killed");
         }
     }
 

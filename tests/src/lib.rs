@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, reason = "a broken harness should say so at once")]
 
 pub mod applied;
+pub mod browser;
 pub mod costs;
 pub mod exposition;
 pub mod ledgers;

@@ -16,3 +16,4 @@ pub(crate) mod scale;
 #[cfg(feature = "cluster")]
 pub(crate) mod simulate;
 pub(crate) mod status;
+pub(crate) mod ui;

@@ -5,10 +5,9 @@ use shoal_runner::exit::Exit;
 use shoal_runner::folder::{RunFolder, refuse_kept};
 use shoal_runner::history::History;
 use shoal_runner::journal;
-use shoal_runner::losses::{self, Losses};
+use shoal_runner::losses;
 use shoal_runner::output::print_outcome;
 use shoal_runner::report::{self, Verdict};
-use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::host::files;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +27,7 @@ pub(crate) struct ReportArguments {
 pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let folder = RunFolder(arguments.run.clone());
     let mut history = read(&folder)?;
-    if let Some(losses) = losses_of(&folder, &history) {
+    if let Some(losses) = losses::in_model(&folder.model(), &history.begun) {
         for sample in &mut history.samples {
             sample.loss = losses.before(sample.step);
         }
@@ -57,22 +56,6 @@ fn read(folder: &RunFolder) -> Result<History, Exit> {
     let history = entries
         .and_then(|entries| History::of(entries).ok_or_else(|| format!("{} is empty", journal.display())));
     history.map_err(Exit::Usage)
-}
-
-/// The losses in the model of a run that is done, if its program counts any.
-fn losses_of(folder: &RunFolder, history: &History) -> Option<Losses> {
-    let bytes = std::fs::read(folder.model()).ok()?;
-    let model = safetensors::SafeTensors::deserialize(&bytes).ok()?;
-    let tensor =
-        model.tensor(losses::NAME).ok().filter(|tensor| tensor.dtype() == safetensors::Dtype::F32)?;
-    let sums =
-        tensor.data().chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-    let begun = &history.begun;
-    if begun.microbatch_records == 0 || begun.microbatches_per_step == 0 {
-        return None;
-    }
-    let shape = EpochShape::new(begun.records, begun.microbatch_records, begun.microbatches_per_step);
-    Losses::new(sums.collect(), shape, begun.epochs)
 }
 
 /// What the closing object of a run that is done proves and says.

@@ -6,7 +6,7 @@ mod memory;
 pub mod privileges;
 pub(crate) mod schedule;
 pub(crate) mod target;
-mod timed_fault;
+pub(crate) mod timed_fault;
 
 use crate::flags::ChaosPlan;
 use anyhow::Context;

@@ -2,14 +2,18 @@
 //! begins once more. Outside of them nothing is changed.
 
 use super::kind::{Kind, Kinds};
+use command_fds::{CommandFdExt, FdMapping};
 use shoal_runner::exit::Exit;
 use shoal_runner::hosts::tools::call;
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 /// Names the mount namespace that this command has left for one of its own.
 const LEFT: &str = "SHOAL_CHAOS_LEFT";
+/// The number of the first file that is handed on, by convention.
+const FIRST_HANDED: i32 = 3;
 
 /// What is done to find out whether a kind can be done, in namespaces that are gone afterwards.
 fn trial(kind: Kind) -> Option<&'static str> {
@@ -36,11 +40,14 @@ pub fn missing(kind: Kind) -> Option<String> {
     tried.err().map(|error| format!("it needs root on Linux, with util-linux and iproute2 ({error:#})"))
 }
 
-/// Begins this command once more in namespaces of its own, if one of these kinds needs that and it has not yet.
+/// Begins this command once more in namespaces of its own, if one of these kinds needs that and it has not yet. What listens outside of
+/// them is handed on, as services are given their sockets ([sd_listen_fds]).
+///
+/// [sd_listen_fds]: https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html
 ///
 /// # Errors
 /// A kind that cannot be done here.
-pub fn enter(kinds: Kinds) -> anyhow::Result<()> {
+pub fn enter(kinds: Kinds, listens: Option<&TcpListener>) -> anyhow::Result<()> {
     let needs_network = kinds.iter().any(Kind::needs_network);
     if is_inside() {
         // A new network namespace has nothing but a loopback device, and that is down.
@@ -60,6 +67,11 @@ pub fn enter(kinds: Kinds) -> anyhow::Result<()> {
         command.arg("--net");
     }
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1));
+    if let Some(listener) = listens {
+        let parent_fd = listener.try_clone()?.into();
+        command.fd_mappings(vec![FdMapping { parent_fd, child_fd: FIRST_HANDED }])?;
+        command.env("LISTEN_FDS", "1").env("LISTEN_PID", std::process::id().to_string());
+    }
     let failed = command.env(LEFT, mounts()?).exec();
     Err(Exit::Usage(format!("unshare cannot be run: {failed}")).into())
 }

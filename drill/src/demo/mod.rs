@@ -3,6 +3,7 @@
 mod proof;
 mod schedule;
 
+use crate::hands_on::Hands;
 use crate::programs::data;
 use anyhow::Context;
 use proof::Proof;
@@ -11,6 +12,7 @@ use shoal_pserver::device::DeviceChoice;
 use shoal_runner::exit::Exit;
 use shoal_runner::folder::RunFolder;
 use shoal_runner::latest;
+use shoal_runner::life::Interference;
 use shoal_runner::outcome::Outcome;
 use shoal_runner::output::print_outcome;
 use shoal_runner::plan::Bounds;
@@ -18,6 +20,8 @@ use shoal_runner::{JobPlan, Supervisor};
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::files;
 use shoal_runtime::host::shutdown::Shutdown;
+use shoal_ui::{Reach, Source, UiFlags};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,7 +38,7 @@ const PACE: Duration = Duration::from_millis(20);
 /// Trains a perceptron on 1,498 real digits twice: undisturbed with one trainer and one pserver, then with two
 /// pservers while trainers join, leave, are killed and are frozen. Both must end in the same bits.
 #[derive(clap::Args)]
-#[command(after_help = "Example: shoal demo --seed 41")]
+#[command(after_help = "Examples:\n  shoal demo --seed 41\n  shoal demo --ui")]
 pub struct DemoArguments {
     /// Seeds shuffling and initial values
     #[arg(long, env = "SHOAL_SEED", default_value_t = 7)]
@@ -42,6 +46,11 @@ pub struct DemoArguments {
     /// Folder for models, logs and the report
     #[arg(long, default_value = FOLDER, value_name = "DIR")]
     folder: PathBuf,
+    /// Serve a live page of the elastic run, which then is three times as slow, with buttons to break it: kill, freeze, add, remove, move.
+    /// In the end it shows the two models' hashes beside one another. Its address, which has a token, is printed once; HOST:PORT says
+    /// where it is served, by default at any free port of this machine's loopback address
+    #[arg(long, env = "SHOAL_UI", value_name = "HOST:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    ui: Option<SocketAddr>,
     /// Print one closing JSON object
     #[arg(long)]
     json: bool,
@@ -62,6 +71,9 @@ pub async fn run(arguments: DemoArguments) -> anyhow::Result<ExitCode> {
 
 async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let _claim = RunFolder(arguments.folder.clone()).claim()?;
+    let flags = UiFlags { ui: arguments.ui, hands_on: arguments.ui.map(|_| Reach::Processes) };
+    let (page, hands) = flags.prepare()?.unzip();
+    let mut hands = hands.flatten().map(Hands::new);
     forget_last_demo(&arguments.folder)?;
     let data = arguments.folder.join("data");
     data::pack(&data)?;
@@ -73,9 +85,15 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     let undisturbed = undisturbed(arguments, &data).await?;
     note!("   done in {:.1} s, sha256 {}…\n", undisturbed.seconds, &undisturbed.parameters_sha256[..12]);
     note!("2. Elastic, on two pservers, slowed down so that you can watch. While it runs:");
-    let mut job = start(arguments, "elastic", &data, 2, 2, PACE).await?;
+    let pace = if page.is_some() { PACE * 3 } else { PACE };
+    let mut job = start(arguments, "elastic", &data, 2, 2, pace).await?;
     latest::remember(job.plan.folder.path());
-    let injected = schedule::inject(&mut job).await;
+    let ui = page.map(|page| page.start(Source::of_run(&job.plan))).transpose()?;
+    if let Some(ui) = &ui {
+        note!("   live page, with buttons to break it: {}", ui.address());
+    }
+    let injected = schedule::inject(&mut job, &mut hands).await;
+    hands.end(&mut job).await;
     let outcome = match injected {
         Ok(()) => Outcome::read(&mut job).await,
         Err(error) => Err(error),
@@ -83,6 +101,9 @@ async fn demonstrate(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     job.stop().await;
     let proof = Proof::new(arguments, &job, &undisturbed, &outcome?)?;
     let report = proof::write_report(arguments, &job, &proof)?;
+    if let Some(ui) = ui {
+        ui.conclude(proof.conclusion(&job)).await;
+    }
     if arguments.json {
         print_outcome(&proof.closing)?;
     } else {

@@ -12,6 +12,7 @@ use shoal_runner::report::{self, Run, Time, Verdict};
 use shoal_runner::shell;
 use shoal_runtime::cluster::JobSettings;
 use shoal_runtime::host::files;
+use shoal_ui::{Conclusion, Hash};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -100,6 +101,22 @@ impl Proof {
 
     pub(super) fn holds(&self) -> bool {
         self.verdicts.iter().all(|verdict| verdict.holds)
+    }
+
+    /// The same for the live page.
+    pub(super) fn conclusion(&self, job: &Supervisor) -> Conclusion {
+        let hash = |of: &str, key: &str| Hash {
+            of: of.to_owned(),
+            sha256: self.closing[key].as_str().unwrap_or_default().to_owned(),
+        };
+        Conclusion {
+            hashes: vec![
+                hash("this run, under faults", "parameters_sha256"),
+                hash("the undisturbed run", "undisturbed_sha256"),
+            ],
+            verdicts: self.verdicts.iter().map(|verdict| (verdict.holds, verdict.text.clone())).collect(),
+            again: Some(job.plan.folder.command("ui")),
+        }
     }
 
     pub(super) fn text(&self, report: &Path) -> String {

@@ -101,7 +101,7 @@ struct Violation {
 /// An interruption, or a job that cannot be played at all.
 pub async fn run(mut arguments: ChaosArguments) -> anyhow::Result<ExitCode> {
     let kinds = kinds(&arguments.flags.more);
-    privileges::enter(kinds)?;
+    privileges::enter(kinds, None)?;
     let flags = &mut arguments.flags;
     flags.trainers.get_or_insert(Bounds { min: 2, max: 4 });
     flags.pservers.get_or_insert(Bounds { min: 2, max: 3 });

@@ -325,12 +325,16 @@ impl Block {
         self.publish();
     }
 
-    /// Publishes what every required copy has.
+    /// Publishes what every required copy has. Whatever is published has been recorded, if that is due: a device may have
+    /// brought it since this was last looked at, and what is published lets go of what is older.
     pub(super) fn publish(&mut self) {
-        let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else { return };
-        if let Some(version) = primary.publishable(state.ready()) {
+        if let (Role::Primary(primary), Some(state)) = (&self.role, &self.state)
+            && let Some(version) = primary.publishable(state.ready())
+        {
             self.published = self.published.max(version);
         }
+        self.record_what_is_here();
+        let (Role::Primary(primary), Some(state)) = (&mut self.role, &mut self.state) else { return };
         primary.note_published(self.published, state);
         state.release(self.published, self.job.mode.earlier_states());
         self.take_piece_if_due();
@@ -339,7 +343,6 @@ impl Block {
     /// A device has done an update of this block.
     pub fn note_done(&mut self) {
         self.landed += 1;
-        self.record_what_is_here();
         self.publish();
         self.go_on();
     }

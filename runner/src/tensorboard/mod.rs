@@ -1,11 +1,14 @@
 //! A run's event files, which TensorBoard and experiment trackers read: written as the run goes, a file for each of its lives. They
 //! must never fail a run: what cannot be written is lost, and said once.
 
+mod counted;
 mod event;
 mod series;
 mod settings;
 
 use crate::journal::{Begun, Seen};
+use crate::losses::Losses;
+pub(crate) use counted::Counting;
 use event::{Content, Ended, Event, Hyperparameters, Tagged};
 use series::{Scalar, Series};
 use std::fs::File;
@@ -16,6 +19,9 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = "events.out.tfevents.";
 const BEGUN: &str = "_hparams_/session_start_info";
 const ENDED: &str = "_hparams_/session_end_info";
+const LOSS: &str = "loss";
+/// Points of a loss curve; of more steps the means of stretches are told.
+const LOSSES_MAX: u64 = 10_000;
 /// The hparams plugin's word for a run that is done.
 const SUCCESS: i32 = 1;
 
@@ -27,6 +33,8 @@ pub(crate) struct Board {
     began: f64,
     /// Steps that were seen, and when, in seconds of this life.
     steps: Vec<(u64, f64)>,
+    /// The last step whose loss is told.
+    losses_told: u64,
     series: Series,
 }
 
@@ -36,8 +44,9 @@ impl Board {
         let (began, place) = (begun.wall_seconds as f64, folder.join(&begun.job));
         let mut series = Series::default();
         let earlier = files(&place);
+        let mut losses_told = 0;
         for (_, path) in &earlier {
-            remember(path, &mut series);
+            losses_told = losses_told.max(remember(path, &mut series));
         }
         // A clock that was put back must not put a later life before an earlier one.
         let after = earlier.last().map_or(0, |(seconds, _)| seconds + 1);
@@ -45,7 +54,7 @@ impl Board {
         let made = std::fs::create_dir_all(&place)
             .and_then(|()| File::options().create_new(true).append(true).open(&path));
         let file = made.inspect_err(|error| complain(&path.display().to_string(), error)).ok();
-        let mut board = Board { file, began, steps: Vec::new(), series };
+        let mut board = Board { file, began, steps: Vec::new(), losses_told, series };
         let values = settings::of(begun);
         let begun = event::Begun { values, group: begun.job.clone(), wall_time: began };
         let hyperparameters = Hyperparameters { begun: Some(begun), ended: None };
@@ -65,14 +74,18 @@ impl Board {
         self.tell(seen.at, scalars);
     }
 
-    /// Mean losses per record by steps, once the run is done; each of them at the time at which its step had been seen.
-    pub(crate) fn tell_losses(&mut self, curve: &[(u64, f64)]) {
+    /// Mean losses per record of the first `made` steps, those that were not told yet; each at the time at which its step had been
+    /// seen.
+    pub(crate) fn tell_losses(&mut self, losses: &Losses, made: u64) {
+        let mut curve = losses.curve(LOSSES_MAX, made);
+        curve.retain(|(step, _)| *step > self.losses_told);
+        self.losses_told = curve.last().map_or(self.losses_told, |(step, _)| *step);
         let time = |step: u64| {
             let seen = self.steps.partition_point(|(seen, _)| *seen < step);
             self.began + self.steps.get(seen).or(self.steps.last()).map_or(0.0, |(_, at)| *at)
         };
         let event = |(step, loss): &(u64, f64)| {
-            let tagged = Tagged::number("loss", *loss)?;
+            let tagged = Tagged::number(LOSS, *loss)?;
             Some(Event::values(time(*step), *step, vec![tagged]))
         };
         let events: Vec<Event> = curve.iter().filter_map(event).collect();
@@ -132,15 +145,20 @@ fn files(folder: &Path) -> Vec<(u64, PathBuf)> {
     files
 }
 
-/// Takes note of what a file of an earlier life tells.
-fn remember(path: &Path, series: &mut Series) {
+/// Takes note of what a file of an earlier life tells, and returns the last step whose loss it tells.
+fn remember(path: &Path, series: &mut Series) -> u64 {
+    let mut losses_told = 0;
     for event in event::read(&std::fs::read(path).unwrap_or_default()) {
         for tagged in event.summary() {
             if let (Some(Content::Number(value)), Ok(step)) = (&tagged.content, u64::try_from(event.step)) {
                 series.remember(&tagged.tag, step, *value);
+                if tagged.tag == LOSS {
+                    losses_told = losses_told.max(step);
+                }
             }
         }
     }
+    losses_told
 }
 
 /// This host's name, of letters that any file's may have.
@@ -155,6 +173,7 @@ fn host() -> String {
 mod tests {
     use super::*;
     use crate::journal::Evaluated;
+    use shoal_runtime::cluster::plan::EpochShape;
     use shoal_runtime::wire::proto::StatusReply;
 
     fn begun(wall_seconds: u64) -> Begun {
@@ -199,13 +218,23 @@ mod tests {
         let mut second = Board::open(folder.path(), &begun(90));
         second.see(&seen(0.5, 3, &[2, 3]));
         second.see(&seen(2.5, 7, &[]));
-        second.tell_losses(&[(1, 3.0), (5, 2.0), (9, 1.0), (10, f64::NAN)]);
+        // Ten steps of two records each.
+        let losses = |sums: [f32; 10]| Losses::new(sums.to_vec(), EpochShape::new(20, 1, 2), 1).unwrap();
+        let sums = [6.0, 4.0, 2.0, 8.0, 4.0, 2.0, f32::NAN, 6.0, 2.0, 2.0];
+        second.tell_losses(&losses(sums), 5);
+        second.tell_losses(&losses(sums), 9);
         second.conclude(3.0, true);
         let names: Vec<u64> =
             files(&folder.path().join("job-1")).into_iter().map(|(seconds, _)| seconds).collect();
         assert_eq!(names, [100, 101]);
         assert_eq!(told(folder.path(), "metrics/auc"), [(100.5, 2, 0.2), (90.5, 3, 0.3_f64 as f32)]);
-        assert_eq!(told(folder.path(), "loss"), [(90.5, 1, 3.0), (92.5, 5, 2.0), (92.5, 9, 1.0)]);
+        let expected = [(1, 3.0), (2, 2.0), (3, 1.0), (4, 4.0), (5, 2.0), (6, 1.0), (8, 3.0), (9, 1.0)];
+        let losses_told = told(folder.path(), "loss");
+        assert_eq!(losses_told.iter().map(|(_, step, loss)| (*step, *loss)).collect::<Vec<_>>(), expected);
+        assert_eq!((losses_told[2].0, losses_told[3].0), (90.5, 92.5), "when its step had been seen");
+        let mut third = Board::open(folder.path(), &begun(200));
+        third.tell_losses(&losses(sums), 10);
+        assert_eq!(told(folder.path(), "loss")[8..], [(200.0, 10, 1.0)], "what earlier lives told is not told again");
         let trained: Vec<i64> =
             told(folder.path(), "progress/records_trained").iter().map(|(_, step, _)| *step).collect();
         assert_eq!((trained, told(folder.path(), "metrics/odd")), (vec![2, 3, 7], vec![]));

@@ -181,12 +181,15 @@ fn a_run_that_goes_on_goes_on_in_another_file_of_the_same_folder() {
     let flags = ["--folder", "run", "--tensorboard", "events", "--checkpoint-steps", "2"];
     let slow = [&flags[..], &["--pace-millis", "40"]].concat();
     let mut child = world.job("2", &slow).command().spawn().unwrap();
-    let are_told = |count: usize| Told::of(&world.path("events")).0.of_tag("metrics/accuracy").len() >= count;
+    let are_told = || {
+        let told = Told::of(&world.path("events")).0;
+        told.of_tag("metrics/accuracy").len() >= 2 && !told.of_tag("loss").is_empty()
+    };
     let is_live = (0..3000).any(|_| {
         pause();
-        !files(&world.path("events")).is_empty() && are_told(2)
+        !files(&world.path("events")).is_empty() && are_told()
     });
-    assert!(is_live && child.try_wait().unwrap().is_none(), "evaluations are told while the run goes on");
+    assert!(is_live && child.try_wait().unwrap().is_none(), "values are told while the run goes on");
     child.kill().unwrap();
     child.wait().unwrap();
     let told_before = Told::of(&world.path("events")).0.of_tag("metrics/accuracy").len();

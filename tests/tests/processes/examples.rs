@@ -230,7 +230,7 @@ fn clicks_learns_what_two_values_mean_together() {
 }
 
 /// Columns of numbers, and of texts that are the same in every row.
-fn parquet_file(path: &Path, numbers: &[(&str, Vec<i64>)], texts: &[(&str, &str)]) {
+pub(super) fn parquet_file(path: &Path, numbers: &[(&str, Vec<i64>)], texts: &[(&str, &str)]) {
     let numbers_said = numbers.iter().map(|(name, _)| format!("required int64 {name};"));
     let texts_said = texts.iter().map(|(name, _)| format!("required binary {name} (STRING);"));
     let fields: String = numbers_said.chain(texts_said).collect();

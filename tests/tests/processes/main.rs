@@ -13,8 +13,10 @@
 //! | `checkpoint_commands`, `declared_names`, `export`, `warm_start` | models that are written and read |
 //! | `events` | what TensorBoard is told of a run, and of one that goes on |
 //! | `examples`, `fetch`, `new_program`, `program_arguments` | programs of users: ours, and what `shoal new` makes |
+//! | `documents` | commands that README and docs/ show: they run, or a list says why not |
 //! | `environments` | trainers whose bits depend on something else than the job's, and programs that are no functions |
 //! | `replay` | steps of a past run that are played again: the same hashes, or the first that differs; records that steps were made of |
+//! | `live_page` | what `--ui` serves, to programs and to a person in a browser who breaks the demo by its buttons |
 //! | `packing` | what records are made of |
 //! | `images` | what goes into images suffices for their programs |
 //!
@@ -28,6 +30,7 @@ mod data_sets;
 mod declared_names;
 mod description;
 mod devices;
+mod documents;
 mod elastic;
 mod ends;
 mod environments;
@@ -39,6 +42,7 @@ mod export;
 mod fetch;
 mod images;
 mod leaving;
+mod live_page;
 mod losses;
 mod new_program;
 mod numbered;

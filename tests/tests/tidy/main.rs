@@ -53,8 +53,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shoal-runner",
             "shoal-runtime",
             "shoal-trainer-sdk",
+            "shoal-ui",
         ],
     ),
+    ("ui", &["shoal-runner", "shoal-runtime"]),
     (
         "cli",
         &[
@@ -70,6 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "shoal-recordio",
             "shoal-runner",
             "shoal-runtime",
+            "shoal-ui",
         ],
     ),
     (

@@ -178,6 +178,31 @@ pub(crate) const PURE: &[Pure] = &[
         reason: "a verdict follows from how a job ended alone",
     },
     Pure {
+        prefix: "ui/src/view",
+        forbidden: WORLD,
+        reason: "what the page shows follows from what was told",
+    },
+    Pure {
+        prefix: "ui/src/events",
+        forbidden: WORLD,
+        reason: "what happened is told by a journal and a master",
+    },
+    Pure {
+        prefix: "ui/src/members",
+        forbidden: WORLD,
+        reason: "what is drawn of members is tested without any",
+    },
+    Pure {
+        prefix: "ui/src/curves",
+        forbidden: WORLD,
+        reason: "curves of long jobs are tested without waiting",
+    },
+    Pure {
+        prefix: "ui/src/watcher",
+        forbidden: WORLD,
+        reason: "what a master says becomes a journal without one",
+    },
+    Pure {
         prefix: "runner/src/upkeep",
         forbidden: WORLD,
         reason: "what a supervisor does next follows from what it was told: time comes as an argument",
@@ -196,6 +221,11 @@ pub(crate) const PURE: &[Pure] = &[
         prefix: "runner/src/tensorboard/settings",
         forbidden: WORLD,
         reason: "no variable of the environment is told",
+    },
+    Pure {
+        prefix: "runner/src/told",
+        forbidden: WORLD,
+        reason: "what is new in a look follows from the looks before it",
     },
     Pure {
         prefix: "runner/src/reading",

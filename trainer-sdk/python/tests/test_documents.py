@@ -15,7 +15,8 @@ import pytest
 import shoal
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENTS = [file for file in (ROOT / "docs" / "python.md", ROOT / "trainer-sdk" / "python" / "README.md") if file.exists()]
+PAGES = ["docs/python.md", "docs/python-limits.md", "docs/coming-from.md", "trainer-sdk/python/README.md"]
+DOCUMENTS = [ROOT / page for page in PAGES if (ROOT / page).exists()]
 MODULES = sorted(module.name for module in pkgutil.walk_packages(shoal.__path__, "shoal."))
 #: What only is where PyTorch is.
 TORCH = {"shoal.torch"}

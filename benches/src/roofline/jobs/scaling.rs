@@ -1,5 +1,5 @@
 //! Scaling: the same steps with one to eight trainers, beside as many times the speed of one; and what goes over the wire in a
-//! step, beside the formula of the design.
+//! step, beside the formula 2 T P of benches/README.md.
 
 use super::begins::{WARM, perfect};
 use super::job::Job;

@@ -1,17 +1,20 @@
 //! `shoal run`: a job on this machine, with the same processes and protocol as on a cluster.
 
+use serde_json::Value;
 use shoal_drill::chaos::kind::{Kind, Kinds};
 use shoal_drill::chaos::{Chaos, privileges};
 use shoal_drill::flags::{ChaosFlags, ChaosPlan};
+use shoal_drill::hands_on::Hands;
 use shoal_runner::Supervisor;
 use shoal_runner::breakdown::Breakdown;
 use shoal_runner::evaluations;
 use shoal_runner::exclusions;
 use shoal_runner::exit::Exit;
-use shoal_runner::flags::{JobFlags, RunIdentity};
+use shoal_runner::flags::{Conditions, JobFlags, RunIdentity};
 use shoal_runner::folder::RunFolder;
 use shoal_runner::outcome::Outcome;
 use shoal_runner::output::{Output, print_outcome};
+use shoal_runner::programs::Tally;
 use shoal_runner::progress::Progress;
 use shoal_runner::reading::pserver_totals;
 use shoal_runner::rewinds;
@@ -20,6 +23,7 @@ use shoal_runtime::cluster::job_check;
 use shoal_runtime::host::clock::wall_seconds;
 use shoal_runtime::host::files;
 use shoal_runtime::host::shutdown::Shutdown;
+use shoal_ui::{Conclusion, Hash, Source, UiFlags};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,6 +69,8 @@ pub(crate) struct RunArguments {
     /// shortens the lease TTL to 1000 ms. Judged over many seeds by `shoal chaos`
     #[arg(long, value_name = "SEED")]
     chaos: Option<u64>,
+    #[command(flatten)]
+    ui: UiFlags,
     /// Address of the master's pages /metrics, /healthz and /readyz; none by default. Other processes of a local run show
     /// none
     #[arg(long, env = "SHOAL_HTTP", value_name = "HOST:PORT")]
@@ -128,6 +134,18 @@ impl RunArguments {
         Ok(Some(ChaosPlan { seed, is_hard: *chaos_hard, kinds: Kinds::of(chaos_kinds) }))
     }
 
+    /// Of which kinds all faults are, a person's included.
+    fn kinds(&self, faults: Option<ChaosPlan>) -> Result<Kinds, Exit> {
+        if self.ui.reaches_links()
+            && !privileges::is_inside()
+            && let Some(why) = privileges::missing(Kind::Partition)
+        {
+            return Err(Exit::Usage(format!("--hands-on=links: {why}; --hands-on alone does not")));
+        }
+        let links = self.ui.reaches_links().then_some(Kind::Partition);
+        Ok(faults.iter().flat_map(|faults| faults.kinds.iter()).chain(links).collect())
+    }
+
     /// The job's name and folder: new ones, or those of the run that is to go on.
     fn identity(&self) -> anyhow::Result<RunIdentity> {
         let (is_resumed, http, tensorboard) = (self.resume, self.http, self.tensorboard.clone());
@@ -169,13 +187,15 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let arguments = arguments.with_manifest()?;
     let faults = arguments.chaos_plan()?;
     arguments.flags.check()?;
-    if let Some(faults) = faults {
-        privileges::enter(faults.kinds)?;
-    }
+    let (page, hands) = arguments.ui.prepare()?.unzip();
+    let kinds = arguments.kinds(faults)?;
+    privileges::enter(kinds, page.as_ref().map(|page| &page.listener))?;
     let mut shutdown = Shutdown::on_signal()?;
     let mut progress = Progress::begin();
     let started = async {
         let conditions = faults.map(ChaosPlan::conditions).unwrap_or_default();
+        let has_network = conditions.has_network || arguments.ui.reaches_links();
+        let conditions = Conditions { has_network, ..conditions };
         let plan = arguments.flags.plan(arguments.identity()?, conditions).await?;
         life::start(plan, &mut progress).await
     };
@@ -195,11 +215,16 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         job.plan.folder.command("status"),
         job.plan.folder.command("scale")
     ));
+    let ui = page.map(|page| page.start(Source::of_run(&job.plan))).transpose()?;
+    if let Some(ui) = &ui {
+        progress.say(&format!("live page: {}", ui.address()));
+    }
     let chaos = faults.map(|faults| Chaos::new(faults, &job.plan));
+    let interference = (chaos, hands.flatten().map(Hands::new));
     let trained = tokio::select! {
         biased;
         () = shutdown.wait() => Err(Exit::interrupted(&shutdown).into()),
-        trained = life::train(&mut job, &mut progress, chaos) => trained,
+        trained = life::train(&mut job, &mut progress, interference) => trained,
     };
     progress.end();
     if let Err(error) = &trained {
@@ -211,6 +236,9 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         files::write(&job.plan.folder.result(), format!("{closing}\n").as_bytes())
     });
     job.stop().await;
+    if let Some(ui) = ui {
+        ui.conclude(conclusion(&trained, &job)).await;
+    }
     let (outcome, closing) = trained?;
     written?;
     match arguments.flags.output {
@@ -219,6 +247,28 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     }
     let is_exact = outcome.tally().is_none_or(|tally| tally.wrong == 0);
     Ok(if is_exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the live page shows of a run that is over.
+fn conclusion(trained: &anyhow::Result<(Outcome, Value)>, job: &Supervisor) -> Conclusion {
+    let again = Some(job.plan.folder.command("ui"));
+    match trained {
+        Err(error) => {
+            Conclusion { verdicts: vec![(false, format!("{error:#}"))], again, ..Conclusion::default() }
+        }
+        Ok((outcome, _)) => {
+            let sha256 = outcome.parameters_sha256.clone();
+            let counted = |tally: Tally| {
+                let text = format!(
+                    "{}/{} records counted, {} of them wrongly",
+                    tally.counted, tally.expected, tally.wrong
+                );
+                (tally.wrong == 0, text)
+            };
+            let verdicts = outcome.tally().map(counted).into_iter().collect();
+            Conclusion { hashes: vec![Hash { of: "parameters".to_owned(), sha256 }], verdicts, again }
+        }
+    }
 }
 
 /// A name, if with what is put after it it can be a job's.

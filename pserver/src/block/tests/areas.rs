@@ -1,7 +1,7 @@
 //! Gradients that come to a block in an area of its device's memory, beside those that come in messages; and parameters that are
 //! given there, beside those that are brought here.
 
-use super::devices::{land, twins};
+use super::devices::{hear, land, twins};
 use super::*;
 use crate::block::primary::PlacedCopy;
 use crate::device::tests::Fake;
@@ -94,7 +94,7 @@ fn whatever_of_a_step_comes_in_areas_its_state_has_the_bits_that_messages_give()
                     push(&mut there, step, node, weight, &gradient).unwrap();
                 }
             }
-            land(&device, &mut there);
+            land(&device, &mut there, step + 1);
             assert_eq!(there.version(), Some(Version(step + 1)));
             assert_eq!(state(&there), state(&here), "after step {step}, {gradients:?}");
         }
@@ -118,14 +118,14 @@ fn versions_that_stay_on_the_device_are_given_and_brought_with_the_bits_of_the_p
         } else {
             push(&mut there, step, Node::leaf(0), weight, &gradient).unwrap();
         }
-        land(&device, &mut there);
+        land(&device, &mut there, step + 1);
         // The newest, and the one before it, which some trainer may still read.
         for reads in [step + 1, step] {
             let expected = parameters(&here, reads);
             match draw(3) {
                 0 => {
                     while read(&there, reads) == Reading::NotYet {
-                        land(&device, &mut there);
+                        hear(&device, &mut there);
                         brought += 1;
                     }
                     assert_eq!(parameters(&there, reads), expected, "step {reads}");
@@ -168,7 +168,7 @@ fn parameters_are_given_only_where_they_lie_within_an_area_and_to_whom_they_belo
     let mut give = |rewind, step, to| there.give(Rewind(rewind), Step(step), &trainer.area, to, &mut given);
     assert_eq!(give(1, 1, 0), None, "it is not published");
     fake.0.set("STALL_AFTER", "");
-    land(&device, &mut there);
+    land(&device, &mut there, 1);
     let mut give = |rewind, step, to| there.give(Rewind(rewind), Step(step), &trainer.area, to, &mut given);
     let end = trainer.area.bytes() as u64;
     for to in [8, end, end - 16, u64::MAX - 15] {
@@ -232,7 +232,7 @@ fn a_follower_is_given_what_came_in_areas() {
         entries.push(entry);
     }
     assert_eq!(entries[0], entries[1]);
-    land(&device, &mut there);
+    hear(&device, &mut there);
     let of = |block: &Block| (state(block).parameters, state(block).slots);
     assert_eq!(of(&there), of(&here));
 }
@@ -264,7 +264,7 @@ fn a_job_that_keeps_more_versions_than_a_device_has_them_here_once_they_are_made
         push(&mut here, step, Node::leaf(0), weight, &gradient).unwrap();
         let came = trainer.put(1, &gradient, Precision::F32);
         bring(&mut there, step, Node::leaf(0), weight, came);
-        land(&device, &mut there);
+        land(&device, &mut there, step + 1);
     }
     let of = |block: &Block| (3..=6).map(|step| read(block, step)).collect::<Vec<_>>();
     assert!(of(&here).iter().all(|reading| matches!(reading, Reading::Parameters(..))));
@@ -282,7 +282,7 @@ fn an_asynchronous_job_gives_out_what_came_in_areas_as_soon_as_it_is_published()
             |gradient| PositionGradient { position, version: Version(position), weight: 1, gradient };
         here.push_position(Rewind(1), arriving(Gradient::Words(words(&gradient), Precision::F32)));
         there.push_position(Rewind(1), arriving(trainer.put(1, &gradient, Precision::F32)));
-        land(&device, &mut there);
+        land(&device, &mut there, position + 1);
         assert_eq!(there.published(), Version(position + 1));
         assert_eq!(there.read_newest(&[]), here.read_newest(&[]));
     }

@@ -1,5 +1,5 @@
-//! What has ever been seen of the copies of one block, and what may never be seen after it: the invariants of design
-//! 3.1, judged from outside.
+//! What has ever been seen of the copies of one block, and what may never be seen after it: the invariants 15 to 20
+//! of ARCHITECTURE.md, judged from outside.
 
 use super::world::Document;
 use super::*;

@@ -1,0 +1,47 @@
+//! `shoal ui`: the live page of a job that somebody else has started, or of a run that is over.
+
+use shoal_runner::client::JobChoice;
+use shoal_runner::exit::Exit;
+use shoal_runner::output::print;
+use shoal_runtime::host::shutdown::Shutdown;
+use shoal_ui::{Source, Ui, bind};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+/// Serve a live page of a job
+///
+/// Members over time, steps, losses and metrics as they come, where the time goes, copies and moves of blocks, checkpoints, what happened.
+/// It looks and changes nothing. The page's address has a token, without which nobody gets anything; it is printed once. Ends with Ctrl-C;
+/// a run's page can be looked at when the run is over, too.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  shoal ui\n  shoal ui --run runs/digits-1764300000-4242\n  shoal ui --master trainer-7:7160 --tls credentials/ --at 127.0.0.1:8080"
+)]
+pub(crate) struct UiArguments {
+    #[command(flatten)]
+    job: JobChoice,
+    /// Where the page is served; port 0 is any that is free. Beyond the loopback address it travels in plaintext
+    #[arg(long, env = "SHOAL_UI", default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
+    at: SocketAddr,
+}
+
+pub(crate) async fn run(arguments: UiArguments) -> anyhow::Result<ExitCode> {
+    let mut shutdown = Shutdown::on_signal()?;
+    let source = Source::of(arguments.job.clone());
+    if let Some(folder) = &source.folder
+        && !folder.journal().is_file()
+        && folder.master().is_err()
+    {
+        return Err(Exit::Usage(format!(
+            "{} is no run's folder: name one by --run, or a job by --master; a demo's runs are in folders below its own",
+            folder.path().display()
+        ))
+        .into());
+    }
+    let ui = Ui::start(bind(arguments.at)?, source, None)?;
+    print(ui.address())?;
+    note!("the live page is served there until Ctrl-C");
+    shutdown.wait().await;
+    drop(ui);
+    Err(Exit::interrupted(&shutdown).into())
+}

@@ -1,0 +1,71 @@
+//! Losses that a job counts, read from its pservers while it trains, beside whoever looks after it.
+
+use crate::client::Client;
+use crate::losses::{self, Losses};
+use std::time::Duration;
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::time::Instant;
+
+/// Between two readings. Each reads one parameter of at most 4 MiB.
+const PAUSE: Duration = Duration::from_secs(5);
+/// So long one reading may take: a job whose steps are faster than a reading lets none succeed, and the next one may.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What was counted in the steps that the model had.
+type Counted = (u64, Losses);
+
+/// Reads now and then.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    /// One reading, which answers whether the job counts losses at all.
+    reading: Option<oneshot::Receiver<Option<Counted>>>,
+    /// When the next may begin; never where the job counts none.
+    due: Option<Instant>,
+    /// The model's steps at the newest reading.
+    read: u64,
+}
+
+impl Counting {
+    pub(crate) fn new() -> Counting {
+        Counting { reading: None, due: Some(Instant::now() + PAUSE), read: 0 }
+    }
+
+    /// What was read since this was asked last. Begins another reading when it is time and the model, with `step` steps, has moved.
+    pub(crate) fn news(&mut self, client: &Client, step: u64) -> Option<Counted> {
+        if let Some(reading) = &mut self.reading {
+            let counted = match reading.try_recv() {
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Closed) => None,
+                Ok(told) => {
+                    if told.is_none() {
+                        *self = Counting { reading: None, due: None, ..*self };
+                        return None;
+                    }
+                    told
+                }
+            };
+            (self.reading, self.due) = (None, Some(Instant::now() + PAUSE));
+            self.read = counted.as_ref().map_or(self.read, |(step, _)| *step);
+            return counted;
+        }
+        if step > self.read && self.due.is_some_and(|due| Instant::now() >= due) {
+            let (tell, reading) = oneshot::channel();
+            self.reading = Some(reading);
+            let client = client.clone();
+            tokio::spawn(async move {
+                // A reading that fails tells nothing: the sender is dropped.
+                if let Ok(Ok(counted)) = tokio::time::timeout(PATIENCE, read(client)).await {
+                    let _ = tell.send(counted);
+                }
+            });
+        }
+        None
+    }
+}
+
+/// What the job has counted; none where it counts nothing, or is not synchronous.
+async fn read(mut client: Client) -> anyhow::Result<Option<Counted>> {
+    let status = client.status().await?;
+    let counted = losses::at_pservers(&status, client.security()).await?;
+    Ok(counted.map(|losses| (status.step, losses)))
+}
