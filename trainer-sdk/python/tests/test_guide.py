@@ -1,4 +1,4 @@
-"""What docs/python.md shows is what happens: its blocks are run, and so are both sides of its port."""
+"""What docs/python.md shows is what happens: its blocks are run, and so are both sides of the port in docs/coming-from.md."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from . import scripts
 pytestmark = [pytest.mark.torch, pytest.mark.job]
 
 ROOT = Path(__file__).resolve().parents[3]
-GUIDE = (ROOT / "docs" / "python.md").read_text()
+GUIDE, PORT = ((ROOT / "docs" / name).read_text() for name in ("python.md", "coming-from.md"))
 TEMPLATE = ROOT / "cli" / "src" / "commands" / "new" / "template" / "python"
 
 
-def blocks(language: str) -> list[tuple[int, str]]:
-    """The guide's blocks of a language, each with the number of the line before it."""
-    found = re.finditer(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-    return [(GUIDE.count("\n", 0, block.start(1)), block[1]) for block in found]
+def blocks(page: str, language: str) -> list[tuple[int, str]]:
+    """A page's blocks of a language, each with the number of the line before it."""
+    found = re.finditer(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [(page.count("\n", 0, block.start(1)), block[1]) for block in found]
 
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
     """What all blocks of the guide define, one after another."""
     defined: dict[str, Any] = {"__name__": "guide"}
-    for line, block in blocks("python"):
+    for line, block in blocks(GUIDE, "python"):
         exec(compile("\n" * line + block, "docs/python.md", "exec"), defined)
     return defined
 
@@ -84,7 +84,7 @@ def test_its_two_ways_to_decode_files_are_the_same(names: dict[str, Any], tmp_pa
 
 def test_its_first_program_is_what_shoal_new_makes() -> None:
     script = (TEMPLATE / "train.py").read_text()
-    assert script.partition("\n\n")[2] == blocks("python")[0][1]
+    assert script.partition("\n\n")[2] == blocks(GUIDE, "python")[0][1]
 
 
 def test_what_shoal_new_makes_passes_its_own_test(tmp_path: Path) -> None:
@@ -120,15 +120,15 @@ class Net(nn.Sequential):
 
 
 def sides() -> tuple[str, str]:
-    """The script of the guide's port before and after."""
-    ((_, diff),) = blocks("diff")
+    """The script of the port before and after."""
+    ((_, diff),) = blocks(PORT, "diff")
     before, after = (
         "\n".join(line[1:] for line in diff.splitlines() if not line.startswith(other)) + "\n" for other in ("+", "-")
     )
     return before, after
 
 
-def test_its_port_trains_before_and_after(tmp_path: Path) -> None:
+def test_the_port_trains_before_and_after(tmp_path: Path) -> None:
     for name, text in (("data", DATA), ("model", MODEL), ("before", sides()[0]), ("after", sides()[1])):
         (tmp_path / f"{name}.py").write_text(text)
     with socket.socket() as free:
