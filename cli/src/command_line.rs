@@ -195,7 +195,9 @@ mod tests {
                 _ => word.get_or_insert_default().push(letter),
             }
         }
-        let ends = |word: &String| ["|", "&&", ";", ">", "…", "..."].contains(&word.as_str()) || word.starts_with('#');
+        let ends = |word: &String| {
+            ["|", "&&", ";", ">", "…", "..."].contains(&word.as_str()) || word.starts_with('#')
+        };
         words.into_iter().take_while(|word| !ends(word)).map(OsString::from).collect()
     }
 
@@ -203,7 +205,10 @@ mod tests {
     fn shown(text: &str) -> Vec<(usize, Vec<OsString>)> {
         let mut found: Vec<(usize, String)> = Vec::new();
         for (index, line) in text.lines().map(str::trim).enumerate() {
-            match found.last_mut().and_then(|(_, last)| last.strip_suffix('\\').map(str::to_owned).zip(Some(last))) {
+            match found
+                .last_mut()
+                .and_then(|(_, last)| last.strip_suffix('\\').map(str::to_owned).zip(Some(last)))
+            {
                 Some((begun, last)) => *last = begun + line,
                 None => found.extend(line.strip_prefix("$ ").map(|line| (index + 1, line.to_owned()))),
             }

@@ -81,7 +81,9 @@ pub async fn at_pservers(status: &StatusReply, security: &Security) -> anyhow::R
     let job = AtRest::of_job(status, security)?;
     let settings = JobSettings::try_from(status.settings.clone().unwrap_or_default())?;
     let parameters = &job.declaration.parameters;
-    let Some(at) = parameters.iter().position(|one| one.name == NAME && one.rule == Rule::Sum && one.table.is_none()) else {
+    let Some(at) =
+        parameters.iter().position(|one| one.name == NAME && one.rule == Rule::Sum && one.table.is_none())
+    else {
         return Ok(None);
     };
     let count = parameters[at].elements() as usize;

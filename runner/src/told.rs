@@ -36,7 +36,7 @@ mod tests {
         let mut told = Told::default();
         let look = |(evaluations, exclusions): &(&[(u64, f64)], u64)| {
             let evaluation = |(step, value): &(u64, f64)| {
-                let values = vec![MetricValue { name: "auc".to_owned(), value: Some(*value), ..Default::default() }];
+                let values = vec![MetricValue { name: "auc".to_owned(), value: Some(*value) }];
                 EvaluationStatus { step: *step, values, ..Default::default() }
             };
             let trouble = |step| TroubleStatus { excluded_from: Some(step), ..Default::default() };
@@ -55,14 +55,20 @@ mod tests {
 
     #[test]
     fn each_exclusion_is_told_once() {
-        let exclusions: Vec<_> = told(&[(&[], 1), (&[], 3), (&[], 0), (&[], 4)]).into_iter().map(|told| told.1).collect();
+        let exclusions: Vec<_> =
+            told(&[(&[], 1), (&[], 3), (&[], 0), (&[], 4)]).into_iter().map(|told| told.1).collect();
         assert_eq!(exclusions, [vec![0], vec![1, 2], vec![], vec![3]]);
     }
 
     #[test]
     fn an_evaluation_that_a_rewind_took_back_is_told_again_where_it_has_another_value() {
-        let looks: [&[(u64, f64)]; 5] =
-            [&[(2, 0.1)], &[(2, 0.1), (4, 0.2)], &[(2, 0.1)], &[(2, 0.1), (4, 0.2)], &[(2, 0.1), (4, 0.3), (6, 0.4)]];
+        let looks: [&[(u64, f64)]; 5] = [
+            &[(2, 0.1)],
+            &[(2, 0.1), (4, 0.2)],
+            &[(2, 0.1)],
+            &[(2, 0.1), (4, 0.2)],
+            &[(2, 0.1), (4, 0.3), (6, 0.4)],
+        ];
         let steps: Vec<_> = told(&looks.map(|look| (look, 0))).into_iter().map(|told| told.0).collect();
         assert_eq!(steps, [vec![2], vec![4], vec![], vec![], vec![4, 6]]);
     }

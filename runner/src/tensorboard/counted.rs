@@ -33,34 +33,35 @@ impl Counting {
     /// What was read since this was asked last. Begins another reading when it is time and the model, with `step` steps, has moved.
     pub(crate) fn news(&mut self, client: &Client, step: u64) -> Option<Counted> {
         if let Some(reading) = &mut self.reading {
-            let counted = match reading.try_recv() {
-                Err(TryRecvError::Empty) => return None,
-                Err(TryRecvError::Closed) => None,
-                Ok(told) => {
-                    if told.is_none() {
-                        *self = Counting { reading: None, due: None, ..*self };
-                        return None;
-                    }
-                    told
-                }
-            };
-            (self.reading, self.due) = (None, Some(Instant::now() + PAUSE));
+            let told = reading.try_recv();
+            if matches!(told, Err(TryRecvError::Empty)) {
+                return None;
+            }
+            let counts_none = matches!(told, Ok(None));
+            (self.reading, self.due) = (None, (!counts_none).then(|| Instant::now() + PAUSE));
+            let counted = told.ok().flatten();
             self.read = counted.as_ref().map_or(self.read, |(step, _)| *step);
             return counted;
         }
         if step > self.read && self.due.is_some_and(|due| Instant::now() >= due) {
-            let (tell, reading) = oneshot::channel();
-            self.reading = Some(reading);
-            let client = client.clone();
-            tokio::spawn(async move {
-                // A reading that fails tells nothing: the sender is dropped.
-                if let Ok(Ok(counted)) = tokio::time::timeout(PATIENCE, read(client)).await {
-                    let _ = tell.send(counted);
-                }
-            });
+            self.reading = Some(begin(client.clone()));
         }
         None
     }
+}
+
+/// Reads on a thread of its own, as the live page does: nobody who runs the job waits for it, and no run ends later for it. A reading
+/// that fails tells nothing.
+fn begin(client: Client) -> oneshot::Receiver<Option<Counted>> {
+    let (tell, reading) = oneshot::channel();
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let counted = runtime.block_on(async { tokio::time::timeout(PATIENCE, read(client)).await });
+        tell.send(counted.ok()?.ok()?).ok()
+    };
+    // Without a thread the sender is dropped: the next may have one.
+    let _ = std::thread::Builder::new().name("losses".to_owned()).spawn(work);
+    reading
 }
 
 /// What the job has counted; none where it counts nothing, or is not synchronous.

@@ -234,7 +234,11 @@ mod tests {
         assert_eq!((losses_told[2].0, losses_told[3].0), (90.5, 92.5), "when its step had been seen");
         let mut third = Board::open(folder.path(), &begun(200));
         third.tell_losses(&losses(sums), 10);
-        assert_eq!(told(folder.path(), "loss")[8..], [(200.0, 10, 1.0)], "what earlier lives told is not told again");
+        assert_eq!(
+            told(folder.path(), "loss")[8..],
+            [(200.0, 10, 1.0)],
+            "what earlier lives told is not told again"
+        );
         let trained: Vec<i64> =
             told(folder.path(), "progress/records_trained").iter().map(|(_, step, _)| *step).collect();
         assert_eq!((trained, told(folder.path(), "metrics/odd")), (vec![2, 3, 7], vec![]));

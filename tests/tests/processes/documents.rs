@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What is not run, a line each: PAGE: HOW THE COMMAND BEGINS: WHY.
 const NOT_RUN: &str = include_str!("documents/not_run.txt");
@@ -32,6 +32,7 @@ sessions! {
     what_data_shows_runs "docs/data.md" Files,
     what_elasticity_shows_runs "docs/elasticity.md" Job,
     what_evaluation_shows_runs "docs/evaluation.md" Run,
+    what_live_page_shows_runs "docs/live-page.md" Files,
     what_operations_shows_runs "docs/operations.md" Job,
     what_replay_shows_runs "docs/replay.md" Files,
     what_security_shows_runs "docs/security.md" Files,
@@ -98,11 +99,11 @@ fn all_shown() -> Vec<Shown> {
 fn not_run() -> Vec<(&'static str, &'static str, &'static str)> {
     let lines = NOT_RUN.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let parts = |line: &'static str| {
-        let (page, rest) = line.split_once(": ").expect(line);
-        let (begins, why) = rest.split_once(": ").expect(line);
-        (page, begins, why)
+        let (page, rest) = line.split_once(": ")?;
+        let (begins, why) = rest.split_once(": ")?;
+        Some((page, begins, why))
     };
-    lines.map(parts).collect()
+    lines.map(|line| parts(line).unwrap_or_else(|| panic!("PAGE: HOW IT BEGINS: WHY, not {line}"))).collect()
 }
 
 fn listed(of: &Shown) -> Option<usize> {
@@ -155,11 +156,16 @@ fn lay_out(programs: &Programs, folder: &Path, page: &str) {
     fs::write(folder.join("train-labels"), [0, 0, 8, 1, 0, 0, 0, 2, 3, 5]).unwrap();
     let columns = ["price", "rooms", "area"].map(|name| (name, vec![1, 2, 3]));
     parquet_file(&folder.join("houses.parquet"), &columns, &[]);
-    bash(programs, folder, "gzip -k corpus.txt; gzip train-images train-labels");
+    bash(programs, folder, LATEST, "gzip -k corpus.txt; gzip train-images train-labels");
 }
 
+/// The run of the job that trains meanwhile: the one that commands mean, whichever pages start.
+const BEHIND: &str = "runs/demo/elastic";
+/// What they mean otherwise.
+const LATEST: &str = "runs/latest";
+
 /// Runs a script in which the first command that fails is the last.
-fn bash(programs: &Programs, folder: &Path, script: &str) {
+fn bash(programs: &Programs, folder: &Path, run: &str, script: &str) {
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", programs.shoal.parent().unwrap().display());
     let done = Command::new("bash")
@@ -167,7 +173,12 @@ fn bash(programs: &Programs, folder: &Path, script: &str) {
         .current_dir(folder)
         .env("PATH", path)
         // Enough steps and checkpoints for what pages name.
-        .envs([("SHOAL_EPOCHS", "4"), ("SHOAL_CHECKPOINT_STEPS", "20")])
+        .envs([
+            ("SHOAL_EPOCHS", "6"),
+            ("SHOAL_CHECKPOINT_STEPS", "20"),
+            ("SHOAL_KEEP_LAST", "100"),
+            ("SHOAL_RUN", run),
+        ])
         .output()
         .unwrap();
     let said = [done.stdout, done.stderr].concat();
@@ -178,23 +189,33 @@ fn bash(programs: &Programs, folder: &Path, script: &str) {
 fn behind(programs: &Programs, folder: &Path) -> Running {
     let mut command = Command::new(&programs.shoal);
     command.current_dir(folder).args(["run", "--trainers", "2:8", "--pservers", "3", "--replicas", "1"]);
-    command.args(["--data", "data/train-*.recordio", "--epochs", "100000", "--pace-millis", "5"]);
-    command.args(["--checkpoint-steps", "10", "--keep-checkpoints", "100000", "target/release/my-program"]);
-    let running = Running::start(command, &folder.join("behind.log")).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
+    command.args(["--data", "data/train-*.recordio", "--epochs", "100000", "--pace-millis", "20"]);
+    command.args([
+        "--folder",
+        BEHIND,
+        "--checkpoint-steps",
+        "4",
+        "--keep-last",
+        "100000",
+        "--",
+        "target/release/my-program",
+    ]);
+    let mut running = Running::start(command, &folder.join("behind.log")).unwrap();
     let is_there = || {
         let asked = Command::new(&programs.shoal)
-            .args(["checkpoint", "ls", "-o", "json"])
+            .args(["checkpoint", "ls", "--run", BEHIND, "-o", "json"])
             .current_dir(folder)
             .output()
             .unwrap();
         closing(&asked).is_ok_and(|listed| listed["newest"].as_u64() >= Some(12))
     };
-    while !is_there() {
-        let said = || fs::read_to_string(folder.join("behind.log")).unwrap_or_default();
-        assert!(Instant::now() < deadline, "no twelve checkpoints: {}", said());
+    let mut looks = (0..2400).take_while(|_| running.is_running());
+    let is_ready = looks.any(|_| {
         pause();
-    }
+        is_there()
+    });
+    let said = || fs::read_to_string(folder.join("behind.log")).unwrap_or_default();
+    assert!(is_ready, "no twelve checkpoints: {}", said());
     running
 }
 
@@ -210,11 +231,17 @@ fn session(page: &str, before: Before) {
     let folder = folder.path();
     lay_out(&programs, folder, page);
     if before == Before::Run {
-        bash(&programs, folder, "shoal run --data 'data/train-*.recordio' -- target/release/my-program");
+        bash(
+            &programs,
+            folder,
+            LATEST,
+            "shoal run --data 'data/train-*.recordio' -- target/release/my-program",
+        );
     }
+    let run = if before == Before::Job { BEHIND } else { LATEST };
     let _job = (before == Before::Job).then(|| behind(&programs, folder));
     let text = fs::read_to_string(root().join(page)).unwrap();
     for shown in shown(page, &text).iter().filter(|shown| listed(shown).is_none()) {
-        bash(&programs, folder, &format!("# {page}:{}\n{}", shown.line, shown.command));
+        bash(&programs, folder, run, &format!("# {page}:{}\n{}", shown.line, shown.command));
     }
 }
