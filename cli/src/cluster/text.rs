@@ -9,6 +9,21 @@ pub(crate) fn status_of(job: &TrainingJob) -> TrainingJobStatus {
     job.status.clone().unwrap_or_default()
 }
 
+/// The phase as people are told it: of a job that is being deleted that, whatever else it is.
+pub(crate) fn phase(job: &TrainingJob) -> String {
+    match job.metadata.deletion_timestamp {
+        Some(_) => "Deleting".to_owned(),
+        None => status_of(job).phase.to_string(),
+    }
+}
+
+/// When a job may end; nothing of one that is over or being deleted.
+fn eta(job: &TrainingJob) -> String {
+    let status = status_of(job);
+    let goes_on = !status.phase.is_over() && job.metadata.deletion_timestamp.is_none();
+    status.progress.filter(|_| goes_on).map(|progress| progress.eta).unwrap_or_default()
+}
+
 /// A condition's reason and message, if it is true.
 pub(crate) fn condition<'a>(status: &'a TrainingJobStatus, type_: &str) -> Option<(&'a str, &'a str)> {
     let found = status.conditions.iter().find(|one| one.type_ == type_ && one.status == "True")?;
@@ -19,16 +34,17 @@ pub(crate) fn condition<'a>(status: &'a TrainingJobStatus, type_: &str) -> Optio
 pub(crate) fn line(job: &TrainingJob) -> String {
     let status = status_of(job);
     let progress = status.progress.unwrap_or_default();
-    let mut parts = vec![job.name_any(), status.phase.to_string()];
+    let mut parts = vec![job.name_any(), phase(job)];
     parts.extend(Some(progress.text).filter(|text| !text.is_empty()));
-    parts.extend(Some(progress.eta).filter(|eta| !eta.is_empty()).map(|eta| format!("ETA {eta}")));
+    parts.extend(Some(eta(job)).filter(|eta| !eta.is_empty()).map(|eta| format!("ETA {eta}")));
     parts.extend(
         Some(status.trainer.text).filter(|text| !text.is_empty()).map(|text| format!("trainers {text}")),
     );
     parts.extend(
         Some(status.pserver.text).filter(|text| !text.is_empty()).map(|text| format!("pservers {text}")),
     );
-    parts.extend(Some(status.message).filter(|message| !message.is_empty()));
+    let message = status.message.split('\n').collect::<Vec<_>>().join("; ");
+    parts.extend(Some(message).filter(|message| !message.is_empty()));
     parts.join("  ")
 }
 
@@ -41,6 +57,7 @@ pub(crate) fn object(job: &TrainingJob) -> Value {
         "name": job.name_any(),
         "namespace": job.namespace(),
         "phase": status.phase.to_string(),
+        "is_being_deleted": job.metadata.deletion_timestamp.is_some(),
         "message": status.message,
         "progress": status.progress,
         "checkpoint": status.checkpoint,
@@ -63,9 +80,9 @@ pub(crate) fn table(jobs: &[TrainingJob], has_namespaces: bool, now: Moment) -> 
         [
             job.namespace().unwrap_or_default(),
             job.name_any(),
-            status.phase.to_string(),
+            phase(job),
             progress.text,
-            progress.eta,
+            eta(job),
             status.trainer.text,
             status.pserver.text,
             made.map(age).unwrap_or_default(),
@@ -150,6 +167,22 @@ mod tests {
             (object(&known)["trainers"]["max"].as_u64(), object(&known)["phase"].as_str()),
             (Some(6), Some("Running"))
         );
+        known.status.as_mut().unwrap().message = "out of room\nless would fit".to_owned();
+        assert_eq!(line(&known), "digits  Running  5%  ETA 3m  out of room; less would fit");
+    }
+
+    #[test]
+    fn a_job_that_is_over_or_being_deleted_has_no_time_to_end_at() {
+        let status = |phase: &str| json!({ "phase": phase, "progress": { "text": "97%", "eta": "3m" } });
+        assert_eq!(line(&job("digits", status("Succeeded"))), "digits  Succeeded  97%");
+        let mut going = job("digits", status("Running"));
+        going.metadata.deletion_timestamp = going.metadata.creation_timestamp.clone();
+        assert_eq!(line(&going), "digits  Deleting  97%");
+        assert_eq!(
+            (object(&going)["phase"].as_str(), object(&going)["is_being_deleted"].as_bool()),
+            (Some("Running"), Some(true))
+        );
+        assert!(table(&[going], false, Moment(0)).contains("digits   Deleting   97%"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `shoal why`: why a job of a cluster is as it is: what was decided, what it waits for, how pods have ended.
 
 use super::now;
-use crate::cluster::text::{age, object, status_of};
+use crate::cluster::text::{age, object, phase, status_of};
 use crate::cluster::{ClusterChoice, explained};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
@@ -114,7 +114,7 @@ fn text(
 ) -> String {
     let (name, status) = (job.name_any(), status_of(job));
     let ago = |at: Moment| format!("{} ago", age(now.since(at)));
-    let mut lines = vec![format!("{name} is {}: {}", status.phase, said(&status.message))];
+    let mut lines = vec![format!("{name} is {}: {}", phase(job), said(&status.message))];
     let mut part = |title: &str, of: Vec<String>| {
         if !of.is_empty() {
             lines.push(format!("{title}:"));
@@ -130,7 +130,9 @@ fn text(
             })
             .collect(),
     );
-    part("planned", status.plan.iter().flat_map(planned).collect());
+    // Of a job that is over the plan says nothing any more.
+    let plan = status.plan.iter().filter(|_| !status.phase.is_over());
+    part("planned", plan.flat_map(planned).collect());
     part("measured", measured(&status));
     part("waits", waiting.iter().map(|(pod, why)| format!("{pod}: {why}")).collect());
     part(

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The documents as a site with a search box: README.md is its first page, its section "Read on" the table of contents.
 
-    cargo install mdbook --version 0.5.2 --locked --no-default-features --features search
-    python3 docs/site.py                      # writes target/site/index.html
-    python3 docs/site.py --mdbook PATH --out DIR
+    cargo install mdbook --version 0.5.4 --locked --no-default-features --features search
+    python3 docs/book.py                      # writes target/site/index.html
+    python3 docs/book.py --mdbook PATH --out DIR
 
 Pages lie where they lie in the repository, beside every file that one of them links to. The build fails where a link of
 a page that was made leads nowhere, or a page is in no list.
@@ -28,6 +28,8 @@ language = "en"
 src = "src"
 [build]
 create-missing = false
+# README.md stays what it is called, for whoever links to it.
+use-default-preprocessors = false
 [output.html]
 no-section-label = true
 smart-punctuation = false
@@ -39,7 +41,7 @@ limit-results = 20
 """
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r'\]\(<?([^)\s>]+)>?[^)]*\)|(?:src|href)="([^"]+)"')
-TITLED = re.compile(r"\[([^\]]+)\]\(([^)#\s]+\.md)\)")
+TO_PAGE = re.compile(r"\]\(([^)#\s]+\.md)\)")
 
 
 def prose(page):
@@ -53,7 +55,7 @@ def targets(page):
     for found in LINK.finditer(prose(page)):
         link = urlsplit(found[1] or found[2])
         if link.path and not link.scheme:
-            yield os.path.normpath(os.path.join(os.path.dirname(page), unquote(link.path)))
+            yield os.path.normpath(Path(page).parent / unquote(link.path))
 
 
 def reached(first):
@@ -76,35 +78,43 @@ def contents(pages):
         sys.exit(f"README.md has no section {CONTENTS!r}: it is the site's table of contents")
     lines, listed = ["[Shoal](README.md)"], {"README.md"}
 
-    def add(title, page, depth):
-        if page in pages and page not in listed:
-            listed.add(page)
-            lines.append(f"{'  ' * depth}- [{' '.join(title.split())}]({page})")
-            if page.startswith("docs/") and page.endswith("/README.md"):
-                folder = page.removesuffix("README.md")
-                for below in sorted(pages):
-                    if below.startswith(folder):
-                        add(heading(below), below, depth + 1)
+    def add(page, depth):
+        if page in listed:
+            return
+        listed.add(page)
+        lines.append(f"{'  ' * depth}- [{heading(page)}]({page})")
+        if page.startswith("docs/") and page.endswith("/README.md"):
+            folder = page.removesuffix("README.md")
+            for below in sorted(pages):
+                if below.startswith(folder):
+                    add(below, depth + 1)
 
     for part in re.split(r"^- ", section.split("\n## ")[0], flags=re.MULTILINE)[1:]:
         name = re.match(r"\*\*(.+?)\*\*", part)
         lines += ["", f"# {name[1]}", ""] if name else []
-        for title, page in TITLED.findall(part):
-            add(title[0].upper() + title[1:], os.path.normpath(page), 0)
+        for page in map(os.path.normpath, TO_PAGE.findall(part)):
+            if page in pages:
+                add(page, 0)
     lines += ["", "# Beside these", ""]
     for page in sorted(pages - listed):
-        add(heading(page), page, 0)
+        add(page, 0)
     return "\n".join(lines) + "\n"
 
 
 def heading(page):
     """The title of a page."""
-    found = re.search(r"^# (.+)$", prose_of_headings(page), re.MULTILINE)
-    return found[1] if found else page
+    found = re.search(r"^# (.+)$", FENCED.sub("", (ROOT / page).read_text()), re.MULTILINE)
+    return found[1].replace("`", "") if found else page
 
 
-def prose_of_headings(page):
-    return FENCED.sub("", (ROOT / page).read_text())
+def without_folders(page):
+    """A page whose links to folders, which a site does not list, are plain words."""
+
+    def shown(found):
+        target = ROOT / Path(page).parent / found[2]
+        return found[1] if target.is_dir() else found[0]
+
+    return re.sub(r"\[([^\]]*)\]\(([^)#:\s]+)\)", shown, (ROOT / page).read_text())
 
 
 class Page(HTMLParser):
@@ -155,7 +165,10 @@ def build(mdbook, out):
         for file in files:
             place = book / "src" / file
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / file, place)
+            if file.endswith(".md"):
+                place.write_text(without_folders(file))
+            else:
+                shutil.copyfile(ROOT / file, place)
         (book / "src" / "SUMMARY.md").write_text(contents(pages))
         subprocess.run([mdbook, "build", "--dest-dir", str(book / "site"), str(book)], check=True)
         dead = list(dead_links(book / "site"))
@@ -169,17 +182,18 @@ def build(mdbook, out):
 
 
 def main():
+    """Reads the command line."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--mdbook", default="mdbook", help="the program (default: the one on the path)")
     arguments.add_argument("--out", type=Path, default=ROOT / "target" / "site", help="where the site goes")
     options = arguments.parse_args()
     out = options.out.resolve()
     # Only a site is replaced, never somebody's folder.
-    if out.exists() and not (out / "searchindex.js").exists() and not list(out.glob("searchindex*.js")):
-        if not out.is_dir() or any(out.iterdir()):
-            sys.exit(f"{out} is no site: name another folder")
+    is_empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    if not is_empty and not any(out.glob("searchindex*.js")):
+        sys.exit(f"{out} is no site: name another folder")
     if not shutil.which(options.mdbook):
-        sys.exit(f"there is no {options.mdbook}: cargo install mdbook --version 0.5.2 --locked --no-default-features --features search")
+        sys.exit(f"there is no {options.mdbook}: {__doc__.splitlines()[2].strip()}")
     build(options.mdbook, out)
 
 
