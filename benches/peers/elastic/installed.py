@@ -70,8 +70,9 @@ def _run(what, command):
 
     """
     print(f"setting up: {what}", file=sys.stderr, flush=True)
-    # Stripped programs would be compiled anew beside those that cargo has built.
-    variables = {**os.environ, "MATURIN_STRIP": "false"}
+    # maturin is a program of the environment. Stripped programs would be compiled anew beside those that cargo has built.
+    path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    variables = {**os.environ, "PATH": path, "MATURIN_STRIP": "false"}
     try:
         done = subprocess.run(command, cwd=REPOSITORY, env=variables, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
