@@ -150,8 +150,8 @@ class Job:
         """One fault of the schedule."""
         if kind == "leave":
             # The pause may begin before the command has returned.
-            now = time.time()
-            self.note("strike", kind=kind, at=now, how=self.system.leave(self))
+            self.note("strike", kind=kind)
+            self.system.leave(self)
         elif kind == "join":
             self.note("strike", kind=kind)
             self.system.join(self)

@@ -140,11 +140,14 @@ def judge(folder, undisturbed=None):
     events = [event for path in (folder / "logs").glob("*.jsonl") for event in read_lines(path)]
     events = with_steps(sorted(events, key=lambda event: event["t"]))
     steps = [event for event in events if event["event"] == "step"]
-    strikes = [(line.get("at", line["t"]), line["kind"]) for line in driver if line["event"] == "strike"]
+    strikes = [(line["t"], line["kind"]) for line in driver if line["event"] == "strike"]
     moments = [event["t"] for event in steps]
     found = {key: value for key, value in driver[-1].items() if key not in ("t", "event")}
-    found["pauses"] = pauses(moments, strikes)
-    found["pauses_until_new"] = pauses(advances(steps), strikes)
+    # A run that was ended while it stood has a pause that lasted until then.
+    ends = [] if found["verdict"] == "ended" else [driver[-1]["t"]]
+    found["not_over"] = strikes[-1][1] if strikes and ends else None
+    found["pauses"] = pauses(moments + ends, strikes)
+    found["pauses_until_new"] = pauses(advances(steps) + ends, strikes)
     found["repeated_steps"] = repeated_steps(events)
     found["refused_steps"] = len({event["step"] for event in events if event["event"] == "refused"})
     found["given_again"] = given_again(events)

@@ -52,7 +52,6 @@ class Torchrun:
     def leave(self, job):
         """What the agent of a pod gets that is deleted."""
         os.kill(job.processes.started["worker2"].pid, signal.SIGTERM)
-        return "SIGTERM to an agent"
 
     def join(self, job):
         """One more agent."""
@@ -93,7 +92,6 @@ class Torchft:
     def leave(self, job):
         """What the agent of a pod gets that is deleted."""
         os.kill(job.processes.started["worker2"].pid, signal.SIGTERM)
-        return "SIGTERM to a replica's agent"
 
     def join(self, job):
         """The replica that has left, anew."""
@@ -124,7 +122,6 @@ class Shoal:
     def leave(self, job):
         """One trainer fewer: `shoal run` replaces one that gets SIGTERM from elsewhere."""
         self._scale(job, job.plan.workers - 1)
-        return "shoal scale to one fewer"
 
     def join(self, job):
         """As many trainers as at first."""

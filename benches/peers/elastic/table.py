@@ -53,6 +53,8 @@ def _pause(result, kind):
     pause, until_new = (result["struck"][name][kind] for name in ("pauses", "pauses_until_new"))
     if pause is None:
         return NOTHING
+    if kind == result["struck"]["not_over"]:
+        return f"**{pause:.0f}, not over**"
     return f"{pause:.1f} ({until_new:.1f})" if until_new and until_new - pause >= 0.5 else f"{pause:.1f}"
 
 

@@ -48,13 +48,13 @@ def lines(path, events):
     path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
 
 
-def run(folder, events, strikes, net, **counts):
+def run(folder, events, strikes, net, verdict="ended", **counts):
     """The folder of a run."""
     lines(folder / "logs" / "worker0-1.jsonl", events)
     done = {
         "event": "done",
         "t": 99,
-        "verdict": "ended",
+        "verdict": verdict,
         "codes": {"worker0": 0},
         "seconds": 50.0,
         "cpu": 9.0,
@@ -128,6 +128,15 @@ class Models(unittest.TestCase):
         negative = run(self.folder / "negative", [step(0, 0)], [], [-0.0])
         positive = run(self.folder / "positive", [step(0, 0)], [], [0.0])
         self.assertFalse(judge.judge(negative, positive)["equal_bits"])
+
+    def test_a_run_that_stood_still_has_a_pause_until_it_was_ended(self):
+        steps = [step(1, 1), step(2, 2), step(2.1, 2)]
+        stood = run(self.folder / "stood", steps, [(2.05, "kill")], [0.5], verdict="stood still")
+        (stood / "final-0.safetensors").unlink()
+        found = judge.judge(stood)
+        self.assertEqual((found["not_over"], round(found["pauses"]["kill"], 1)), ("kill", 96.9))
+        rows = table.markdown([{"title": "torchrun", "struck": found}], Plan()).splitlines()
+        self.assertEqual(rows[2], "| kill -9 of a worker, restarted: longest pause, s | **97, not over** |")
 
     def test_half_a_line_of_a_killed_worker_is_left_out(self):
         with (self.struck / "logs" / "worker0-1.jsonl").open("a") as log:
