@@ -14,6 +14,8 @@ LOOPBACK = "127.0.0.1"
 MARK = "PEERS_RUN"
 # A launcher ends its workers within 5 s or kills them.
 GRACE_SECONDS = 8
+# One that was killed is gone when the kernel has got round to it.
+KILLED_SECONDS = 5
 
 
 def free_port():
@@ -65,15 +67,20 @@ class Processes:
         for process in self.started.values():
             if process.poll() is None:
                 _signal_group(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline and self._marked():
-            time.sleep(0.1)
-            self.codes()
+        self._wait(GRACE_SECONDS)
         for pid in self._marked():
             with contextlib.suppress(ProcessLookupError):
                 _signal_group(os.getpgid(pid), signal.SIGKILL)
         for process in self.started.values():
             process.wait()
+        self._wait(KILLED_SECONDS)
+
+    def _wait(self, seconds):
+        """Until all are gone, or so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._marked():
+            time.sleep(0.05)
+            self.codes()
 
     def _marked(self):
         """Processes that have this run's mark, whoever has started them."""
