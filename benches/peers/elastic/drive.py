@@ -126,7 +126,7 @@ class Job:
 
     def _verdict(self, codes):
         now = time.time()
-        needed = [name for name in self.processes.started if name not in self.system.helpers]
+        needed = [name for name in self.processes.started if name not in self.system.services]
         if all(name in codes for name in needed):
             return "ended"
         if all(name in codes for name in needed if not name.endswith(JOINER)):

@@ -24,7 +24,7 @@ JOINER = "b"
 class Torchrun:
     """One agent for each worker; the first one's has the store of the rendezvous."""
 
-    helpers = ()
+    services = ()
 
     def __init__(self, sampler="torch", variables=WORKAROUND):
         self.settings = {"sampler": sampler}
@@ -61,7 +61,7 @@ class Torchrun:
 class Torchft:
     """A lighthouse, and one torchrun for each replica group of one worker."""
 
-    helpers = ("lighthouse",)
+    services = ("lighthouse",)
 
     def __init__(self, loader="checkpoint"):
         self.settings = {"loader": loader}
@@ -101,7 +101,7 @@ class Torchft:
 class Shoal:
     """`shoal run`: a master, two parameter servers with a copy of each block, trainers."""
 
-    helpers = ()
+    services = ()
     settings = {}
     variables = {}
 

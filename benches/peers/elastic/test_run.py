@@ -26,7 +26,7 @@ time.sleep(60)
 class Idle:
     """A system whose job does nothing, or ends at once."""
 
-    helpers = ()
+    services = ()
     settings = {}
     variables = {}
     seconds = 60
