@@ -2,6 +2,7 @@
 //!
 //! `logs_and_pages`: roles as a cluster sees them. `versions`: commands and roles that meet another build's master.
 //! `runs`: one run and others. `watch_and_report`: a run watched from beside and reported afterwards. `roles` is what they share.
+//! `settings`: files of settings.
 //! One of them: `cargo test -p shoal-cli --test it versions::`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,5 +12,6 @@ mod exposition;
 mod logs_and_pages;
 mod roles;
 mod runs;
+mod settings;
 mod versions;
 mod watch_and_report;
