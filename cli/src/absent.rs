@@ -32,7 +32,7 @@ const PARTS: [Part; 3] = [
             &["simulate"],
             &["operator"],
         ],
-        flags: &["run --file"],
+        flags: &["run --file", "doctor --cluster"],
     },
     Part {
         feature: "parquet",

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What help ends with.
-const ENDING: &str = "Begin with: shoal demo, then shoal new my-job\nSettings: flag > SHOAL_* variable > shoal.toml > default: shoal config show --origin\n\
+const ENDING: &str = "Begin with: shoal demo, then shoal new my-job. Trouble with this machine: shoal doctor\nSettings: flag > SHOAL_* variable > shoal.toml > default: shoal config show --origin\n\
 Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long, 5 not permitted;\n\
 interrupted, a command ends by the signal: 130 for SIGINT (Ctrl-C), 143 for SIGTERM, as shells show it.";
 
@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Export(commands::export::ExportArguments),
     Checkpoint(commands::checkpoint::CheckpointArguments),
     Certs(commands::certs::CertsArguments),
+    Doctor(commands::doctor::DoctorArguments),
     Config(commands::config::ConfigArguments),
     #[cfg(feature = "cluster")]
     Submit(commands::cluster::SubmitArguments),
@@ -107,6 +108,7 @@ impl Arguments {
             Command::Export(arguments) => block_on(commands::export::run(arguments)),
             Command::Checkpoint(arguments) => block_on(commands::checkpoint::run(arguments)),
             Command::Certs(arguments) => commands::certs::run(&arguments),
+            Command::Doctor(arguments) => commands::doctor::run(arguments, &built(), named),
             Command::Config(arguments) => commands::config::run(&arguments, &built(), named),
             #[cfg(feature = "cluster")]
             Command::Submit(arguments) => block_on(commands::cluster::submit(arguments)),

@@ -10,6 +10,7 @@ mod absent;
 mod command_line;
 mod commands;
 mod config;
+mod doctor;
 #[cfg(feature = "cluster")]
 mod manifest;
 mod silence;

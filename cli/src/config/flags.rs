@@ -6,8 +6,8 @@ use clap::{Arg, ArgAction, Command};
 
 /// Commands that are told all by flags and variables. A role may be started in any folder, by a supervisor or in a pod, and must not be
 /// changed by a file that happens to lie there; the others have to work where a file is wrong.
-const WITHOUT: [&str; 8] =
-    ["master", "pserver", "operator", "completions", "config", "demo-trainer", "reaper", "help"];
+const WITHOUT: [&str; 9] =
+    ["master", "pserver", "operator", "completions", "config", "doctor", "demo-trainer", "reaper", "help"];
 /// What a flag is called while it is tried by itself.
 const ALONE: &str = "flag-of-a-file";
 /// How alike two names are for one to be told in place of the other, by Jaro's measure. Clap's 0.7 takes `master` for

@@ -49,7 +49,7 @@ fn whatever_is_wrong_is_told_with_its_line_the_nearest_name_and_the_way_out() {
         ("[status]\noutput = \"yaml\"\n", 2, &["possible values: text, json"]),
         ("[run]\nenv = [\"A=1\", \"B\"]\n", 2, &["NAME=VALUE"]),
         ("[master]\njob = \"x\"\n", 1, &["`shoal master` takes no settings of a file"]),
-        ("[config]\n", 1, &["takes no settings of a file"]),
+        ("[doctor]\n", 1, &["takes no settings of a file"]),
         ("[status]\ntls = \"c\"\nplaintext = true\n", 3, &["plaintext contradicts tls in line 2"]),
     ] {
         let (line, what) = fault(text);
@@ -205,7 +205,7 @@ fn every_command_that_takes_settings_is_shown_and_roles_are_not() {
     for command in ["run", "chaos", "demo", "status", "recordio pack csv", "checkpoint ls", "submit"] {
         assert!(all.iter().any(|one| one == command), "{command}: {all:?}");
     }
-    for command in ["master", "pserver", "operator", "config show", "reaper", "completions"] {
+    for command in ["master", "pserver", "operator", "doctor", "config show", "reaper", "completions"] {
         assert!(!all.iter().any(|one| one == command), "{command}: {all:?}");
     }
 }

@@ -243,5 +243,15 @@ pub(crate) const PURE: &[Pure] = &[
         reason: "which value counts follows from what was found",
     },
     Pure { prefix: "cli/src/config/shown", forbidden: WORLD, reason: "what is shown is what counts" },
+    Pure {
+        prefix: "cli/src/doctor/judge/",
+        forbidden: WORLD,
+        reason: "a verdict follows from what was found: a sick machine is not needed to test it",
+    },
+    Pure {
+        prefix: "cli/src/doctor/outcome",
+        forbidden: WORLD,
+        reason: "what is told follows from the verdicts",
+    },
     Pure { prefix: "recordio/src/", forbidden: FRAMEWORK, reason: "a file format that stands by itself" },
 ];
