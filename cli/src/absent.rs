@@ -32,7 +32,7 @@ const PARTS: [Part; 3] = [
             &["simulate"],
             &["operator"],
         ],
-        flags: &["run --file"],
+        flags: &["run --file", "doctor --cluster"],
     },
     Part {
         feature: "parquet",
@@ -74,6 +74,14 @@ fn note_of(parts: &[Part]) -> Option<String> {
 pub(crate) fn why(words: &[OsString]) -> Option<Exit> {
     let (part, command) = absent(&PARTS, words)?;
     Some(lacks(&format!("`shoal {}`", command.join(" ")), part))
+}
+
+/// Whether these words call a command, or begin the words of one, that this build leaves out.
+pub(crate) fn is_left_out(words: &[String]) -> bool {
+    let begins = |command: &&[&str]| {
+        command.iter().zip(words).all(|(one, word)| one == word) && words.len() >= command.len()
+    };
+    PARTS.iter().filter(|part| !part.is_here).any(|part| part.commands.iter().any(&begins))
 }
 
 /// The part that has the command, with its words: `shoal help submit` asks for it as well as `shoal submit`.

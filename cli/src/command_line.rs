@@ -1,15 +1,18 @@
 //! The command line: every command, its help, and what runs it. Parses and composes; decides nothing.
 
-use crate::{absent, commands};
+use crate::{absent, commands, config};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use shoal_drill::{demo, demo_trainer, trials};
+use shoal_runner::exit::Exit;
 use shoal_runner::{exit, reaper};
 use shoal_runtime::host::output::{self, Results, Stream};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What help ends with.
-const ENDING: &str = "Begin with: shoal demo, then shoal new my-job\nSettings: flag > SHOAL_* variable > default.\n\
+const ENDING: &str = "Begin with: shoal demo, then shoal new my-job. Trouble with this machine: shoal doctor\nSettings: flag > SHOAL_* variable > shoal.toml > default: shoal config show --origin\n\
 Exit codes: 0 ok, 1 the job failed, 2 usage, 3 unreachable, 4 waited for too long, 5 not permitted;\n\
 interrupted, a command ends by the signal: 130 for SIGINT (Ctrl-C), 143 for SIGTERM, as shells show it.";
 
@@ -23,7 +26,10 @@ interrupted, a command ends by the signal: 130 for SIGINT (Ctrl-C), 143 for SIGT
     version,
     after_help = ENDING
 )]
-struct Arguments {
+pub(crate) struct Arguments {
+    /// Take settings from this file alone; by default from shoal.toml of this folder or one above it, and from the user's
+    #[arg(long, global = true, env = "SHOAL_CONFIG", value_name = "FILE", display_order = 1000)]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,6 +50,8 @@ pub(crate) enum Command {
     Export(commands::export::ExportArguments),
     Checkpoint(commands::checkpoint::CheckpointArguments),
     Certs(commands::certs::CertsArguments),
+    Doctor(commands::doctor::DoctorArguments),
+    Config(commands::config::ConfigArguments),
     #[cfg(feature = "cluster")]
     Submit(commands::cluster::SubmitArguments),
     #[cfg(feature = "cluster")]
@@ -81,10 +89,11 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
-    /// Runs it. How it went is the exit code.
+impl Arguments {
+    /// Runs the command. How it went is the exit code.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        match self {
+        let named = self.config.as_deref();
+        match self.command {
             Command::Demo(arguments) => block_on(demo::run(arguments)),
             Command::New(arguments) => commands::new::run(&arguments),
             Command::Run(arguments) => block_on(commands::run::run(arguments)),
@@ -99,6 +108,8 @@ impl Command {
             Command::Export(arguments) => block_on(commands::export::run(arguments)),
             Command::Checkpoint(arguments) => block_on(commands::checkpoint::run(arguments)),
             Command::Certs(arguments) => commands::certs::run(&arguments),
+            Command::Doctor(arguments) => commands::doctor::run(arguments, &built(), named),
+            Command::Config(arguments) => commands::config::run(&arguments, &built(), named),
             #[cfg(feature = "cluster")]
             Command::Submit(arguments) => block_on(commands::cluster::submit(arguments)),
             #[cfg(feature = "cluster")]
@@ -131,13 +142,42 @@ impl Command {
     }
 }
 
-/// What a command line asks for.
+/// Why a command line asks for nothing that can be done.
+pub(crate) enum Refused {
+    /// A file of settings cannot be read, or is wrong.
+    File(Exit),
+    /// The command line is none, or asks for help.
+    Line(clap::Error),
+}
+
+/// What a command line asks for, with what files of settings say; and which keys of theirs took part.
 ///
 /// # Errors
 /// Why it is none, or help.
-pub(crate) fn parsed(words: Vec<OsString>) -> Result<Command, clap::Error> {
-    let arguments = Arguments::from_arg_matches(&command().try_get_matches_from(words)?)?;
-    Ok(arguments.command)
+pub(crate) fn parsed(words: Vec<OsString>) -> Result<(Arguments, Vec<String>), (Refused, Vec<String>)> {
+    let asked = words.clone();
+    let config::Completed { words, taken } =
+        config::complete(command(), words).map_err(|why| (Refused::File(why), Vec::new()))?;
+    let parsed = |line: clap::Command, words| Arguments::from_arg_matches(&line.try_get_matches_from(words)?);
+    match parsed(config::flags::with_values_of_switches(command()), words) {
+        Ok(arguments) => Ok((arguments, taken)),
+        Err(error) if is_help(&error) => match parsed(config::explained(command(), &asked), asked) {
+            Ok(_) => Err((Refused::Line(error), taken)),
+            Err(error) => Err((Refused::Line(error), Vec::new())),
+        },
+        Err(error) => Err((Refused::Line(error), taken)),
+    }
+}
+
+fn is_help(error: &clap::Error) -> bool {
+    matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
+}
+
+/// Tells who was called wrongly which settings of files had a part in it.
+pub(crate) fn tell(taken: &[String]) {
+    if !taken.is_empty() {
+        note!("note: settings of files took part: {}; without them: --config /dev/null", taken.join(", "));
+    }
 }
 
 /// Help that was asked for, or why the command line is none.
@@ -161,6 +201,13 @@ pub(crate) fn command() -> clap::Command {
         None => Arguments::command(),
         Some(note) => Arguments::command().after_help(format!("{note}\n\n{ENDING}")),
     }
+}
+
+/// The command line with all that clap makes of it.
+fn built() -> clap::Command {
+    let mut line = command();
+    line.build();
+    line
 }
 
 /// A role ends when it is told to, whatever its threads wait for.

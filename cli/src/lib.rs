@@ -9,6 +9,8 @@ extern crate shoal_runner;
 mod absent;
 mod command_line;
 mod commands;
+mod config;
+mod doctor;
 #[cfg(feature = "cluster")]
 mod manifest;
 mod silence;
@@ -25,7 +27,8 @@ mod pack;
 #[cfg(feature = "parquet")]
 mod table_file;
 
-use shoal_runner::exit;
+use command_line::Refused;
+use shoal_runner::exit::{self, Exit};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -36,7 +39,18 @@ pub fn main() -> ExitCode {
         return exit::failed(&why.into());
     }
     match command_line::parsed(words) {
-        Ok(command) => command.run().unwrap_or_else(|error| exit::failed(&error)),
-        Err(error) => command_line::unparsed(&error),
+        Ok((arguments, taken)) => arguments.run().unwrap_or_else(|error| {
+            let code = exit::failed(&error);
+            if matches!(error.downcast_ref(), Some(Exit::Usage(_))) {
+                command_line::tell(&taken);
+            }
+            code
+        }),
+        Err((Refused::File(why), _)) => exit::failed(&why.into()),
+        Err((Refused::Line(error), taken)) => {
+            let code = command_line::unparsed(&error);
+            command_line::tell(&taken);
+            code
+        }
     }
 }

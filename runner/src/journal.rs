@@ -19,7 +19,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// The format of journals. It is raised when an older build would misread one.
-const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 /// Bytes that are read at a time of one that is followed: more than a line ever has.
 const NEWS_BYTES_MAX: u64 = 16 << 20;
 

@@ -4,6 +4,8 @@ pub(crate) mod certs;
 pub(crate) mod checkpoint;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
+pub(crate) mod config;
+pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod export;
 pub(crate) mod new;

@@ -14,6 +14,8 @@ pub(crate) fn shoal(folder: &Path) -> Command {
             command.env_remove(name);
         }
     }
+    // Nor settings of whoever runs the tests.
+    command.env("SHOAL_CONFIG", "/dev/null");
     command.env_remove("RUST_LOG").current_dir(folder).stdin(Stdio::null());
     command
 }

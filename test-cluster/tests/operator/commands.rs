@@ -1,4 +1,4 @@
-//! `shoal submit`, `get`, `logs`, `why`, `wait` and `delete` on a real control plane, where pods are processes. Without one
+//! `shoal submit`, `get`, `logs`, `why`, `wait`, `delete` and `doctor` on a real control plane, where pods are processes. Without one
 //! the tests say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
 
 use crate::world::World;
@@ -154,4 +154,46 @@ async fn a_job_that_waits_says_why_and_waiting_for_it_ends_in_time() {
     let asked = Command::new(&world.programs.shoal).arg("get").env("KUBECONFIG", &nowhere).output().unwrap();
     let said = String::from_utf8_lossy(&asked.stderr);
     assert!(asked.status.code() == Some(3) && said.contains("the API server does not answer"), "{said}");
+}
+
+/// The outcome of a check, as `shoal doctor` tells it.
+fn outcome(said: &Said, name: &str) -> (String, String) {
+    let object = said.json();
+    let all = object["checks"].as_array().unwrap();
+    let check = all.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {said:?}"));
+    (check["result"].as_str().unwrap().to_owned(), check["found"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_says_of_a_cluster_what_is_there_what_is_older_and_what_is_not_permitted() {
+    let Some(world) = World::start(1, Run::Processes).await else { return };
+    let said = shoal(&world, &["doctor", "--cluster", "-o", "json"]).await;
+    for name in ["cluster", "definitions", "rights"] {
+        assert_eq!(outcome(&said, name).0, "ok", "{said:?}");
+    }
+    // The operator of this world runs beside the cluster: its deployment is there, and has no pod.
+    let (result, found) = outcome(&said, "operator");
+    assert!(result == "failed" && found.contains("shoal-system: 0 of 0 ready"), "{found}");
+    assert_eq!(said.code, Some(1));
+
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/tls";
+    let patch = json!([{ "op": "remove", "path": path }]).to_string();
+    world.plane.kubectl(&["patch", "crd", "trainingjobs.shoal.dev", "--type=json", "-p", &patch]).unwrap();
+    let (result, found) =
+        outcome(&shoal(&world, &["doctor", "--cluster", "-o", "json"]).await, "definitions");
+    assert!(result == "warning" && found.contains("without spec.tls"), "{found}");
+
+    let eve = world.plane.kubeconfig_as("eve").unwrap();
+    let mut command = Command::new(&world.programs.shoal);
+    command.args(["doctor", "-o", "json"]).env("KUBECONFIG", eve).current_dir(world.folder.path());
+    let Output { status, stdout, stderr } =
+        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let eve = Said { code: status.code(), out: text(stdout), err: text(stderr) };
+    let (result, found) = outcome(&eve, "rights");
+    assert!(result == "warning" && found.contains("create trainingjobs.shoal.dev (submit)"), "{found}");
+    assert!(found.contains("get pods/log (logs)"), "{found}");
+    assert_eq!(outcome(&eve, "operator").0, "not_applicable", "{eve:?}");
+    assert_eq!(outcome(&eve, "definitions").0, "ok", "{eve:?}");
+    assert_eq!(eve.code, Some(0), "{eve:?}");
 }

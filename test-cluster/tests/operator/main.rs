@@ -4,7 +4,7 @@
 //! | module | what is tested |
 //! | --- | --- |
 //! | `jobs` | applied, scaled by kubectl and by plans, suspended, moved: the model that `shoal run` gives |
-//! | `commands` | `shoal submit`, `get`, `logs`, `why`, `wait`, `delete` |
+//! | `commands` | `shoal submit`, `get`, `logs`, `why`, `wait`, `delete`, `doctor` |
 //! | `kubectl` | a job applied, compared, waited for, applied by the server, scaled and autoscaled |
 //! | `plans`, `room` | the plan for all jobs; preemption, quotas, taints |
 //! | `faults`, `outage` | lost nodes, killed and paused operators, images and memory that cannot do; an API server that refuses or is away |

@@ -140,6 +140,10 @@ const WRITERS: &[Writer] = &[
     Writer { prefix: "runner/src/progress.rs", reason: "a log, appended to" },
     Writer { prefix: "runner/src/latest.rs", reason: "a link takes a link's place" },
     Writer { prefix: "runner/src/hosts/", reason: "mount points and a disk of the run's own" },
+    Writer {
+        prefix: "cli/src/doctor/probe/disk.rs",
+        reason: "a file in a folder of its own, renamed to see whether that works, and gone",
+    },
     Writer { prefix: "cli/src/commands/new/", reason: "a new program's files, none of which may be there" },
 ];
 

@@ -242,5 +242,31 @@ pub(crate) const PURE: &[Pure] = &[
         forbidden: WORLD,
         reason: "a verdict follows from the curves alone",
     },
+    Pure {
+        prefix: "cli/src/config/text",
+        forbidden: WORLD,
+        reason: "what a file says is the same whoever reads it",
+    },
+    Pure {
+        prefix: "cli/src/config/flags",
+        forbidden: WORLD,
+        reason: "what a key means is clap's word alone",
+    },
+    Pure {
+        prefix: "cli/src/config/order",
+        forbidden: WORLD,
+        reason: "which value counts follows from what was found",
+    },
+    Pure { prefix: "cli/src/config/shown", forbidden: WORLD, reason: "what is shown is what counts" },
+    Pure {
+        prefix: "cli/src/doctor/judge/",
+        forbidden: WORLD,
+        reason: "a verdict follows from what was found: a sick machine is not needed to test it",
+    },
+    Pure {
+        prefix: "cli/src/doctor/outcome",
+        forbidden: WORLD,
+        reason: "what is told follows from the verdicts",
+    },
     Pure { prefix: "recordio/src/", forbidden: FRAMEWORK, reason: "a file format that stands by itself" },
 ];

@@ -58,6 +58,13 @@ def test_a_command_is_asked_for_its_version_once(environment: Path) -> None:
     assert Path(f"{file}.asked").read_text().count("asked") == 1
 
 
+def test_files_of_settings_have_no_part_in_what_a_program_asks(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = command(environment, OURS)
+    told.write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo '{OURS}' || echo \"\\\"$SHOAL_CONFIG\\\"\"\n")
+    monkeypatch.setenv("SHOAL_CONFIG", "mine.toml")
+    assert _command.ask("status") == os.devnull
+
+
 def test_where_there_is_none_the_words_say_what_to_install(environment: Path) -> None:
     with pytest.raises(shoal.CommandError, match=f"pip install shoal-cli=={shoal.__version__}") as caught:
         _command.shoal()

@@ -61,8 +61,9 @@ def _check(command: str) -> None:
 
 
 def ask(*arguments: str) -> Any:
-    """What a command answers in JSON."""
-    ended = subprocess.run([shoal(), *arguments, "-o", "json"], capture_output=True, text=True, check=False)
+    """What a command answers in JSON. A program asks what it says: files of settings are for people, and have no part in it."""
+    surroundings = {**os.environ, "SHOAL_CONFIG": os.devnull}
+    ended = subprocess.run([shoal(), *arguments, "-o", "json"], capture_output=True, text=True, check=False, env=surroundings)
     if ended.returncode != 0:
         raise CommandError(ended.stderr.strip().removeprefix("error: "), ended.returncode)
     return json.loads(ended.stdout)
