@@ -8,6 +8,9 @@ use crate::exclusions::Excluded;
 use crate::report::{Fault, Member, Metric, Point, Run, Sample, Time, Verdict};
 use crate::rewinds;
 
+/// In less time than this, in seconds, nothing can be said of how fast a job is.
+pub const AT_ONCE: f64 = 1e-3;
+
 /// What a journal has told so far.
 #[derive(Debug)]
 pub struct History {
@@ -113,14 +116,16 @@ impl History {
     fn see(&mut self, seen: Seen, since: f64) {
         let at = self.pass(seen.at + since);
         let passed = at - self.samples.last().map_or(0.0, |last| last.at_seconds);
-        let gained = seen.records_trained.saturating_sub(self.records_seen);
+        // What was there at the beginning was made before: by a job that is looked at from elsewhere.
+        let is_at_once = passed < AT_ONCE;
+        let gained = if is_at_once { 0 } else { seen.records_trained.saturating_sub(self.records_seen) };
         self.records_seen = seen.records_trained;
         self.samples.push(Sample {
             at_seconds: at,
             step: seen.step,
             trainers_live: seen.trainers_live,
             loss: None,
-            records_per_second: gained as f64 / passed.max(1e-3),
+            records_per_second: gained as f64 / passed.max(AT_ONCE),
         });
         // Each life of the run tells of all.
         let new = seen.excluded.iter().filter(|excluded| !self.excluded.contains(excluded));

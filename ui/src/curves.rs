@@ -1,5 +1,6 @@
 //! Curves with as many points as a picture has room for, however long a job lasts. Pure.
 
+use shoal_runner::history::AT_ONCE;
 use shoal_runner::report::Sample;
 
 /// Points of a curve.
@@ -25,7 +26,9 @@ pub(crate) struct Point {
 /// two seconds at least, for a step counts at once.
 pub(crate) fn thinned(samples: &[Sample]) -> Vec<Point> {
     let Some(end) = samples.last().map(|last| last.at_seconds) else { return Vec::new() };
-    let width = (end / POINTS_MAX as f64).max(1e-3);
+    // A job that is looked at from elsewhere had made steps when that began.
+    let begun = samples.first().filter(|first| first.at_seconds < AT_ONCE).map_or(0, |first| first.step);
+    let width = (end / POINTS_MAX as f64).max(AT_ONCE);
     let window = (RATE_STRETCHES * width).max(RATE_SECONDS_MIN);
     let stretch = |at: f64| (at / width).ceil() as usize;
     let (mut points, mut records, mut first) = (Vec::new(), Vec::with_capacity(samples.len()), 0);
@@ -43,8 +46,8 @@ pub(crate) fn thinned(samples: &[Sample]) -> Vec<Point> {
         }
         let since = first.checked_sub(1);
         let (then, records_then, step_then) =
-            since.map_or((0.0, 0.0, 0), |at| (samples[at].at_seconds, records[at], samples[at].step));
-        let seconds = (sample.at_seconds - then).max(1e-3);
+            since.map_or((0.0, 0.0, begun), |at| (samples[at].at_seconds, records[at], samples[at].step));
+        let seconds = (sample.at_seconds - then).max(AT_ONCE);
         points.push(Point {
             at: sample.at_seconds,
             step: sample.step,
@@ -80,5 +83,12 @@ mod tests {
         assert!(points.iter().all(|point| (point.steps_per_second - 10.0).abs() < 0.2));
         assert_eq!(points.last().unwrap().step, 24_000, "the newest is always there");
         assert!(thinned(&[]).is_empty());
+    }
+
+    #[test]
+    fn what_was_made_before_the_first_look_is_no_rate() {
+        let points =
+            thinned(&[sample(1e-6, 90_000, 0.0), sample(0.5, 90_005, 40.0), sample(1.0, 90_010, 40.0)]);
+        assert_eq!(points.iter().map(|point| point.steps_per_second).collect::<Vec<_>>(), [0.0, 10.0, 10.0]);
     }
 }

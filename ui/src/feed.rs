@@ -66,6 +66,16 @@ impl Frame {
     }
 }
 
+/// What came of reading the losses.
+enum LossesRead {
+    /// No trainer has said yet what the model has.
+    NotDeclared,
+    /// The program counts none.
+    NotCounted,
+    /// The pservers were asked.
+    Asked,
+}
+
 /// A page's content as it becomes.
 pub(crate) struct Feed {
     source: Source,
@@ -159,10 +169,11 @@ impl Feed {
             }
         }
         if self.losses_due.is_some_and(|due| Instant::now() >= due) {
-            let read = self.read_losses().await;
+            let read = self.read_losses().await.unwrap_or(LossesRead::Asked);
             self.losses_due = match read {
-                Ok(false) => None,
-                _ => Some(Instant::now() + LOSSES_PAUSE),
+                LossesRead::NotDeclared => Some(Instant::now()),
+                LossesRead::NotCounted => None,
+                LossesRead::Asked => Some(Instant::now() + LOSSES_PAUSE),
             };
         }
     }
@@ -195,17 +206,19 @@ impl Feed {
         client.status_within(ANSWER, with_model).await
     }
 
-    /// Returns whether the job counts losses, as far as is known. Where its steps are faster than they are read, the next try may succeed.
-    async fn read_losses(&mut self) -> anyhow::Result<bool> {
+    /// Where the job's steps are faster than its losses are read, the next try may succeed.
+    async fn read_losses(&mut self) -> anyhow::Result<LossesRead> {
         let status = self.ask(true).await?;
-        let (Some(client), Some(declaration)) = (&self.client, &status.declaration) else { return Ok(true) };
+        let (Some(client), Some(declaration)) = (&self.client, &status.declaration) else {
+            return Ok(LossesRead::NotDeclared);
+        };
         if !declaration.parameters.iter().any(|parameter| parameter.name == losses::NAME) {
-            return Ok(false);
+            return Ok(LossesRead::NotCounted);
         }
         let security = client.security().clone();
         let counted = losses::at_pservers(&status, &security).await?;
         counted.into_iter().for_each(|losses| self.view.counted(losses));
-        Ok(true)
+        Ok(LossesRead::Asked)
     }
 
     /// What the closing object of a run that is done says.

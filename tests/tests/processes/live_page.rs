@@ -161,7 +161,8 @@ fn a_page_tells_of_a_run_while_it_trains_and_from_its_folder_afterwards() {
     let (programs, folder) = (programs().unwrap(), tempfile::tempdir().unwrap());
     let data = pack_digits(&programs, &folder.path().join("data")).unwrap();
     let evaluated = data.replace("train-*", "test-*");
-    let more = ["--ui", "--epochs", "3", "--pace-millis", "5", "--folder", "run", "--checkpoint-steps", "10"];
+    let more =
+        ["--ui", "--epochs", "3", "--pace-millis", "25", "--folder", "run", "--checkpoint-steps", "10"];
     let evaluates = ["--eval-steps", "20", "--eval-data", evaluated.as_str(), "--replicas", "1"];
     let job = Job {
         programs: &programs,
@@ -177,6 +178,7 @@ fn a_page_tells_of_a_run_while_it_trains_and_from_its_folder_afterwards() {
     let (port, _) = parts(&address);
     assert!(ask(port, "GET /frame", "", "").unwrap().contains("token"), "nobody gets it without");
     let mut seen = Value::Null;
+    let mut latest = Value::Null;
     for _ in 0..LOOKS {
         let now = frame(&address);
         let is_shown = |now: &Value| {
@@ -189,8 +191,11 @@ fn a_page_tells_of_a_run_while_it_trains_and_from_its_folder_afterwards() {
                 seen = now;
                 break;
             }
-            Ok(_) => pause(),
-            Err(error) => panic!("{error:#}"),
+            Ok(now) => {
+                latest = now;
+                pause();
+            }
+            Err(error) => panic!("{error:#}, and what is looked for was not in {latest}"),
         }
     }
     assert_eq!((&seen["phase"], &seen["numbers"]["pservers"]), (&"training".into(), &2.into()), "{seen}");

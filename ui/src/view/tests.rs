@@ -156,3 +156,15 @@ fn a_frame_of_a_thousand_trainers_after_a_long_time_is_small() {
     let bytes = view.frame().to_string().len();
     assert!(bytes < 40_000, "{bytes} bytes");
 }
+
+#[test]
+fn of_a_job_that_is_looked_at_from_elsewhere_what_it_had_made_is_no_speed() {
+    let view = view(vec![begun(), seen(1e-6, 40, 1_000), seen(1.0, 41, 2_000), seen(2.0, 42, 3_000)]);
+    let frame = view.frame();
+    assert_eq!(frame["progress"]["records_per_second"], 10.0);
+    for (curve, expected) in
+        [("records_per_second", [0.0, 10.0, 10.0]), ("steps_per_second", [0.0, 1.0, 1.0])]
+    {
+        assert_eq!(frame["curves"][curve], json!(expected), "{curve}");
+    }
+}
