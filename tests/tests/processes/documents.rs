@@ -29,6 +29,7 @@ macro_rules! sessions {
 
 sessions! {
     what_checkpoints_shows_runs "docs/checkpoints.md" Job,
+    what_configuration_shows_runs "docs/configuration.md" Files,
     what_data_shows_runs "docs/data.md" Files,
     what_elasticity_shows_runs "docs/elasticity.md" Job,
     what_evaluation_shows_runs "docs/evaluation.md" Run,
