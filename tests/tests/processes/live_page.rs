@@ -155,6 +155,25 @@ fn is_shown_again(browser: &Browser, folder: &Path) {
     again.wait().unwrap();
 }
 
+/// The first frame with losses and two trainers, beyond the first evaluation.
+fn seen_while_it_trains(address: &str) -> Value {
+    let mut latest = Value::Null;
+    for _ in 0..LOOKS {
+        match frame(address) {
+            Ok(now) => latest = now,
+            Err(error) => panic!("{error:#}, and what is looked for was not in {latest}"),
+        }
+        if latest["curves"]["loss"].is_array()
+            && latest["numbers"]["trainers"] == 2
+            && latest["progress"]["step"].as_u64() > Some(20)
+        {
+            return latest;
+        }
+        pause();
+    }
+    panic!("what is looked for is not in {latest}");
+}
+
 /// Without a browser: what programs read of a page, of a run under way and of the same one when it is over.
 #[test]
 fn a_page_tells_of_a_run_while_it_trains_and_from_its_folder_afterwards() {
@@ -177,27 +196,7 @@ fn a_page_tells_of_a_run_while_it_trains_and_from_its_folder_afterwards() {
     let (child, address) = served(job.command());
     let (port, _) = parts(&address);
     assert!(ask(port, "GET /frame", "", "").unwrap().contains("token"), "nobody gets it without");
-    let mut seen = Value::Null;
-    let mut latest = Value::Null;
-    for _ in 0..LOOKS {
-        let now = frame(&address);
-        let is_shown = |now: &Value| {
-            now["curves"]["loss"].is_array()
-                && now["numbers"]["trainers"] == 2
-                && now["progress"]["step"].as_u64() > Some(20)
-        };
-        match now {
-            Ok(now) if is_shown(&now) => {
-                seen = now;
-                break;
-            }
-            Ok(now) => {
-                latest = now;
-                pause();
-            }
-            Err(error) => panic!("{error:#}, and what is looked for was not in {latest}"),
-        }
-    }
+    let seen = seen_while_it_trains(&address);
     assert_eq!((&seen["phase"], &seen["numbers"]["pservers"]), (&"training".into(), &2.into()), "{seen}");
     assert_eq!(seen["metrics"]["curves"][0]["name"], "accuracy");
     let closed = closing(&child.wait_with_output().unwrap()).unwrap();
