@@ -32,7 +32,7 @@ const PARTS: [Part; 3] = [
             &["simulate"],
             &["operator"],
         ],
-        flags: &["run --file", "doctor --cluster"],
+        flags: &["run --file", "ui JOB", "doctor --cluster"],
     },
     Part {
         feature: "parquet",

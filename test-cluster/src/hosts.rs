@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 /// A pod that services may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
+    pub(super) name: String,
     pub(super) namespace: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) ip: String,
@@ -83,6 +84,7 @@ mod tests {
             .unwrap()
         };
         let pod = |ip: &str, label: &str, is_ready: bool| Named {
+            name: label.to_owned(),
             namespace: "n".to_owned(),
             labels: BTreeMap::from([("a".to_owned(), label.to_owned())]),
             ip: ip.to_owned(),

@@ -11,6 +11,7 @@ mod control_groups;
 mod control_plane;
 mod custom_resources;
 mod faults;
+mod forward;
 mod hosts;
 mod images;
 mod kubelet;

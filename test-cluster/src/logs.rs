@@ -1,12 +1,13 @@
-//! What a kubelet answers the API server that asks for a pod's log. It must never change one.
+//! What a kubelet answers the API server: a pod's log, or, by [`forward`], one of its ports. It must never change a log.
 
+use super::forward;
 use super::kubelet::{Shared, locked};
 use anyhow::Context;
 use rustls::pki_types::PrivateKeyDer;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -51,7 +52,7 @@ pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, shared: Arc<S
     }
 }
 
-async fn answer<S: AsyncReadExt + AsyncWriteExt + Unpin>(
+async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     shared: &Shared,
 ) -> std::io::Result<()> {
@@ -64,6 +65,9 @@ async fn answer<S: AsyncReadExt + AsyncWriteExt + Unpin>(
     let head = String::from_utf8_lossy(&head).into_owned();
     let target = head.split(' ').nth(1).unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if let Some(pod) = path.strip_prefix("/portForward/") {
+        return forward::answer(stream, &head, pod, query, shared).await;
+    }
     let key = path.trim_start_matches("/containerLogs/");
     let Some(log) = locked(&shared.logs).get(key).cloned() else {
         let why = "HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 12\r\n\r\nno such log\n";

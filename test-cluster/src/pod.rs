@@ -307,6 +307,7 @@ impl Life {
         });
         let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
         let named = Named {
+            name: pod.name_any(),
             namespace: pod.namespace().unwrap_or_default(),
             labels: pod.labels().clone(),
             ip: self.ip.clone(),

@@ -2,6 +2,7 @@
 
 use crate::view::{Conclusion, Hash, View};
 use crate::watcher::Watcher;
+use anyhow::Context;
 use serde_json::Value;
 use shoal_runner::JobPlan;
 use shoal_runner::client::{Client, JobChoice};
@@ -9,7 +10,8 @@ use shoal_runner::folder::RunFolder;
 use shoal_runner::journal::Follower;
 use shoal_runner::losses;
 use shoal_runtime::host::clock::wall_seconds;
-use shoal_runtime::wire::proto::StatusReply;
+use shoal_runtime::host::rpc::Security;
+use shoal_runtime::wire::proto::{PserverAddress, StatusReply};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -23,12 +25,44 @@ const LOSSES_PAUSE: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(3);
 
 /// Which job is shown: how its master is found, and its run's folder if that is on this machine.
-#[derive(Clone, Debug)]
 pub struct Source {
-    /// How its master is found.
-    pub choice: JobChoice,
+    way: Way,
     /// The run's folder; none of a job elsewhere.
     pub folder: Option<RunFolder>,
+}
+
+/// How a job is spoken with.
+enum Way {
+    /// As a person names one.
+    Choice(JobChoice),
+    /// Through ports of this machine.
+    Relayed(Relayed),
+}
+
+/// A job whose addresses mean nothing on this machine: a port here leads to each of its members.
+pub struct Relayed {
+    /// What the job is called.
+    pub name: String,
+    /// Where its master is found.
+    pub master: String,
+    /// How it is spoken with.
+    pub security: Security,
+    /// Where the pserver of a name is found.
+    pub pserver: Box<dyn Fn(&str) -> anyhow::Result<String> + Send>,
+}
+
+impl Relayed {
+    /// Puts in the place of each pserver's address the one by which it is found here.
+    fn redirect(&self, status: &mut StatusReply) -> anyhow::Result<()> {
+        let all: &mut [PserverAddress] =
+            status.routing.as_mut().map_or(&mut [], |routing| &mut routing.pservers);
+        for to in all {
+            let named = status.pservers.iter().find(|one| one.incarnation == to.incarnation);
+            let named = named.with_context(|| format!("nobody knows the pserver at {}", to.address))?;
+            to.address = (self.pserver)(&named.name)?;
+        }
+        Ok(())
+    }
 }
 
 impl Source {
@@ -43,12 +77,27 @@ impl Source {
     /// The job that is meant.
     pub fn of(choice: JobChoice) -> Source {
         let folder = choice.master.is_none().then(|| RunFolder(choice.run.clone()));
-        Source { choice, folder }
+        Source { way: Way::Choice(choice), folder }
+    }
+
+    /// The job that is reached through ports of this machine.
+    pub fn relayed(job: Relayed) -> Source {
+        Source { way: Way::Relayed(job), folder: None }
     }
 
     fn name(&self) -> String {
         let of_run = self.folder.as_ref().and_then(|folder| folder.job_name().ok().flatten());
-        of_run.or_else(|| self.choice.master.clone()).unwrap_or_default()
+        of_run.unwrap_or_else(|| match &self.way {
+            Way::Choice(choice) => choice.master.clone().unwrap_or_default(),
+            Way::Relayed(job) => job.name.clone(),
+        })
+    }
+
+    async fn connect(&self) -> anyhow::Result<Client> {
+        match &self.way {
+            Way::Choice(choice) => choice.connect().await,
+            Way::Relayed(job) => Client::connect(&job.master, &job.security).await,
+        }
     }
 }
 
@@ -201,14 +250,14 @@ impl Feed {
     async fn ask(&mut self, with_model: bool) -> anyhow::Result<StatusReply> {
         let client = match &mut self.client {
             Some(client) => client,
-            None => self.client.insert(self.source.choice.connect().await?),
+            None => self.client.insert(self.source.connect().await?),
         };
         client.status_within(ANSWER, with_model).await
     }
 
     /// Where the job's steps are faster than its losses are read, the next try may succeed.
     async fn read_losses(&mut self) -> anyhow::Result<LossesRead> {
-        let status = self.ask(true).await?;
+        let mut status = self.ask(true).await?;
         let (Some(client), Some(declaration)) = (&self.client, &status.declaration) else {
             return Ok(LossesRead::NotDeclared);
         };
@@ -216,6 +265,9 @@ impl Feed {
             return Ok(LossesRead::NotCounted);
         }
         let security = client.security().clone();
+        if let Way::Relayed(job) = &self.source.way {
+            job.redirect(&mut status)?;
+        }
         let counted = losses::at_pservers(&status, &security).await?;
         counted.into_iter().for_each(|losses| self.view.counted(losses));
         Ok(LossesRead::Asked)

@@ -15,9 +15,15 @@ use std::process::ExitCode;
 /// a run's page can be looked at when the run is over, too.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  shoal ui\n  shoal ui --run runs/digits-1764300000-4242\n  shoal ui --master trainer-7:7160 --tls credentials/ --at 127.0.0.1:8080"
+    after_help = "Examples:\n  shoal ui\n  shoal ui --run runs/digits-1764300000-4242\n  shoal ui digits --namespace team-a\n  shoal ui --master trainer-7:7160 --tls credentials/ --at 127.0.0.1:8080"
 )]
 pub(crate) struct UiArguments {
+    /// Name of a job of a Kubernetes cluster: it is reached through the API server, by your own rights; by default a local run
+    #[arg(value_name = "JOB", conflicts_with_all = ["master", "run", "tls", "plaintext"])]
+    name: Option<String>,
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    cluster: crate::cluster::ClusterChoice,
     #[command(flatten)]
     job: JobChoice,
     /// Where the page is served; port 0 is any that is free. Beyond the loopback address it travels in plaintext
@@ -25,9 +31,17 @@ pub(crate) struct UiArguments {
     at: SocketAddr,
 }
 
+async fn source(arguments: &UiArguments) -> anyhow::Result<Source> {
+    let Some(name) = &arguments.name else { return Ok(Source::of(arguments.job.clone())) };
+    #[cfg(feature = "cluster")]
+    return super::cluster::source(&arguments.cluster, name).await;
+    #[cfg(not(feature = "cluster"))]
+    Err(crate::absent::flag(&format!("`shoal ui {name}`"), "cluster").into())
+}
+
 pub(crate) async fn run(arguments: UiArguments) -> anyhow::Result<ExitCode> {
     let mut shutdown = Shutdown::on_signal()?;
-    let source = Source::of(arguments.job.clone());
+    let source = source(&arguments).await?;
     if let Some(folder) = &source.folder
         && !folder.journal().is_file()
         && folder.master().is_err()

@@ -162,7 +162,7 @@ fn master_arguments(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> V
         (None, None) => format!("{}/state/{name}", place.trim_start_matches("file://").trim_end_matches('/')),
     };
     let fixed = [
-        ("--listen", format!("$(SHOAL_POD_IP):{MASTER_PORT}")),
+        ("--listen", everywhere(MASTER_PORT)),
         ("--store", unexpanded(store)),
         ("--pservers", plan.pservers.to_string()),
         ("--trainers", plan.trainers.to_string()),
@@ -177,14 +177,19 @@ fn master_arguments(job: &TrainingJob, defaults: &Defaults, plan: &PodPlan) -> V
 }
 
 fn pserver_arguments(job: &TrainingJob) -> Vec<String> {
-    let address = format!("$(SHOAL_POD_IP):{PSERVER_PORT}");
+    let (listen, address) = (everywhere(PSERVER_PORT), format!("$(SHOAL_POD_IP):{PSERVER_PORT}"));
     let grace = PSERVER_GRACE_SECONDS.to_string();
     let device = job.spec.pserver.device.clone();
-    ["--listen", &address, "--grace-seconds", &grace]
+    ["--listen", &listen, "--advertise", &address, "--grace-seconds", &grace]
         .into_iter()
         .map(str::to_owned)
         .chain(device.into_iter().flat_map(|device| ["--device".to_owned(), device]))
         .collect()
+}
+
+/// All of a pod's addresses: the one that others know, and its loopback, which is where a node forwards ports to.
+fn everywhere(port: u16) -> String {
+    format!("0.0.0.0:{port}")
 }
 
 /// Kubernetes replaces $(NAME) in arguments, and $$ by $; what the author wrote is to come as it is.

@@ -125,7 +125,7 @@ fn a_master_is_told_what_the_job_says_and_where_its_state_is() {
         r#""--store","/shared/digits/state/digits-0a1b2c3d""#,
         r#""--pservers","2","--trainers","3""#,
         r#""--spec","{\"checkpoint\":{\"place\":\"/shared/digits\"},\"data\":[\"/data/$$(X)\"],\"epochs\":3}""#,
-        r#""--listen","$(SHOAL_POD_IP):7400""#,
+        r#""--listen","0.0.0.0:7400""#,
     ] {
         assert!(said.contains(wanted), "{wanted} in {said}");
     }

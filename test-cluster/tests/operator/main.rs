@@ -6,6 +6,7 @@
 //! | `jobs` | applied, scaled by kubectl and by plans, suspended, moved: the model that `shoal run` gives |
 //! | `commands` | `shoal submit`, `get`, `logs`, `why`, `wait`, `delete`, `doctor` |
 //! | `kubectl` | a job applied, compared, waited for, applied by the server, scaled and autoscaled |
+//! | `live_page` | `shoal ui JOB`, through the API server |
 //! | `plans`, `room` | the plan for all jobs; preemption, quotas, taints |
 //! | `faults`, `outage` | lost nodes, killed and paused operators, images and memory that cannot do; an API server that refuses or is away |
 //! | `drains` | nodes drained in turn, evictions, each cascade of deletion, a node that starts nothing, containers beside programs |
@@ -37,6 +38,7 @@ mod hung;
 mod install;
 mod jobs;
 mod kubectl;
+mod live_page;
 mod names;
 mod outage;
 mod pages;

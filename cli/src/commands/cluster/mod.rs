@@ -1,10 +1,11 @@
-//! Jobs of a Kubernetes cluster: `shoal submit`, `get`, `logs`, `why`, `wait`, `collect`, `delete`.
+//! Jobs of a Kubernetes cluster: `shoal submit`, `get`, `logs`, `why`, `wait`, `collect`, `delete`, and what `shoal ui` needs.
 
 mod collect;
 mod delete;
 mod get;
 mod logs;
 mod submit;
+mod ui;
 mod wait;
 mod why;
 
@@ -13,6 +14,7 @@ pub(crate) use delete::{DeleteArguments, delete};
 pub(crate) use get::{GetArguments, get};
 pub(crate) use logs::{LogsArguments, logs};
 pub(crate) use submit::{SubmitArguments, submit};
+pub(crate) use ui::source;
 pub(crate) use wait::{WaitArguments, wait};
 pub(crate) use why::{WhyArguments, why};
 
