@@ -52,10 +52,7 @@ pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, shared: Arc<S
     }
 }
 
-async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
-    mut stream: S,
-    shared: &Shared,
-) -> std::io::Result<()> {
+async fn answer<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, shared: &Shared) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < HEAD_BYTES_MAX {
         if stream.read_buf(&mut head).await? == 0 {

@@ -90,7 +90,7 @@ async fn a_job_of_a_cluster_is_looked_at_through_the_api_server_by_the_rights_of
 
     let is_seen = async |_: &World| {
         let now = page.frame();
-        now["phase"] == "training" && now["curves"]["loss"].is_array() && now["numbers"]["trainers"] == 2
+        now["phase"] == "training" && now["curves"]["loss"].is_array() && now["numbers"]["trainers"] == 1
     };
     world.wait_for("the page tells of the job, with losses", is_seen).await;
     assert!(ask(page.port, "GET /frame", "", "").unwrap().contains("token"), "nobody gets it without");

@@ -44,7 +44,10 @@ async fn security(cluster: &Cluster, job: &TrainingJob) -> anyhow::Result<Securi
         TlsMode::Plaintext => return Ok(Security::Loopback),
         TlsMode::Issued => certificate_name(job, "client"),
         TlsMode::Given => given.ok_or_else(|| {
-            Exit::Usage("spec.tls.secrets names no secret for client, without which nobody looks at the job".to_owned())
+            Exit::Usage(
+                "spec.tls.secrets names no secret for client, without which nobody looks at the job"
+                    .to_owned(),
+            )
         })?,
     };
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
