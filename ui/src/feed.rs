@@ -39,6 +39,9 @@ enum Way {
     Relayed(Relayed),
 }
 
+/// Says where the pserver of a name is found on this machine.
+type FindPserver = dyn Fn(&str) -> anyhow::Result<String> + Send;
+
 /// A job whose addresses mean nothing on this machine: a port here leads to each of its members.
 pub struct Relayed {
     /// What the job is called.
@@ -48,7 +51,7 @@ pub struct Relayed {
     /// How it is spoken with.
     pub security: Security,
     /// Where the pserver of a name is found.
-    pub pserver: Box<dyn Fn(&str) -> anyhow::Result<String> + Send>,
+    pub pserver: Box<FindPserver>,
 }
 
 impl Relayed {

@@ -122,7 +122,7 @@ impl Machine {
         };
         format!(
             "{microbatch} was computed twice, {by}{}, and {} has other bits: the step function is no function of its batch and its \
-             parameters alone, or the trainers are not alike in something that Model::environment does not name (docs/training.md, \
+             parameters alone, or the trainers are not alike in something that Model::environment does not name (docs/bits.md, \
              verification)",
             self.of_environment(),
             self.summed(*hash)

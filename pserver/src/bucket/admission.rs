@@ -1,5 +1,5 @@
 //! Keys that have occurred and are not admitted yet: how often each did. Exact while they are few; many are counted in a
-//! sketch, which never counts too little, so that a key is admitted early by chance and never late.
+//! sketch. Chance lets it count too much, and ageing too little: all its counters are halved now and then.
 //!
 //! It is part of a bucket's state: a function of the updates alone, copied and saved with the rows.
 
