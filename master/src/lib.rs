@@ -100,13 +100,14 @@ async fn live(
     let limits = Limits::default();
     let listener = rpc::listen_secured(settings.listen, security).await?;
     let address = listener.local_addr().context("the listener has no address")?;
-    telemetry::identify(&settings.job, &address.to_string());
+    let name = called(address);
+    telemetry::identify(&settings.job, &name);
     tracing::info!(%address, "master listens");
     ready(address);
     let keeper = keeper::Keeper {
         store: store.as_ref(),
         dial: &TcpDial { limits, security: security.clone() },
-        identity: format!("{address} process {} {:016x}", std::process::id(), random.bits()),
+        identity: format!("{name} process {} {:016x}", std::process::id(), random.bits()),
         manifest,
         fresh,
         storage: &storage,
@@ -133,4 +134,13 @@ async fn live(
     };
     let kept = keeper.keep_until(service, &mut random, end).await;
     kept.with_context(|| format!("store {}", settings.store()))?
+}
+
+/// What a master is called in logs and in its store: where it listens; on all of a host's addresses, by the host's name.
+fn called(address: std::net::SocketAddr) -> String {
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match (address.ip().is_unspecified(), host().trim()) {
+        (false, _) | (true, "") => address.to_string(),
+        (true, host) => format!("{host}:{}", address.port()),
+    }
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, ensure};
 use shoal_runtime::cluster::block_copy::{Settled, WHOLE};
 use shoal_runtime::cluster::{BlockId, CheckpointManifest, Declaration, JobSettings, Layout, Routing};
 use shoal_runtime::host::checkpoints::read_piece;
-use shoal_runtime::host::rpc::{PserverClient, Security, TcpDial, pserver_client};
+use shoal_runtime::host::rpc::{Dial, PserverClient, pserver_client};
 use shoal_runtime::host::storage::Storage;
 use shoal_runtime::wire::proto;
 use std::time::Duration;
@@ -34,7 +34,7 @@ enum Source<'a> {
 impl<'a> AtRest<'a> {
     /// The job that `status` describes, at the version that it names, at its pservers. Asynchronous jobs are read once
     /// they are done.
-    pub fn of_job(status: &proto::StatusReply, security: &Security) -> anyhow::Result<AtRest<'a>> {
+    pub fn of_job(status: &proto::StatusReply, dial: &dyn Dial) -> anyhow::Result<AtRest<'a>> {
         ensure!(
             status.is_progress_known,
             "the master has yet to hear from pservers how far the job is: try again"
@@ -45,8 +45,7 @@ impl<'a> AtRest<'a> {
             status.routing.clone().context("no blocks are placed yet: wait for pservers")?,
         )?;
         let settings = JobSettings::try_from(status.settings.clone().unwrap_or_default())?;
-        let dial = TcpDial { security: security.clone(), ..TcpDial::default() };
-        let clients = routing.pservers.iter().map(|pserver| pserver_client(&dial, &pserver.address));
+        let clients = routing.pservers.iter().map(|pserver| pserver_client(dial, &pserver.address));
         let clients = clients.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
         let source = Source::Pservers { job: settings.job.0, routing, clients };
         Ok(AtRest { version: status.version, layout: Layout::new(&declaration), declaration, source })

@@ -5,10 +5,11 @@ use crate::folder::RunFolder;
 use anyhow::Context;
 use shoal_runtime::cluster::RefusalKind;
 use shoal_runtime::host::rpc::tls::Role;
-use shoal_runtime::host::rpc::{Channel, Security, TcpDial, master_client};
+use shoal_runtime::host::rpc::{Channel, Dial, Security, TcpDial, master_client};
 use shoal_runtime::wire::Fault;
 use shoal_runtime::wire::proto::{self, master_client::MasterClient};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a master may take to answer a person.
@@ -38,7 +39,7 @@ pub struct Client {
     rpc: MasterClient<Channel>,
     address: String,
     job: String,
-    security: Security,
+    dial: Arc<dyn Dial>,
 }
 
 impl JobChoice {
@@ -78,7 +79,12 @@ impl Client {
     }
 
     async fn connect_to(address: &str, security: &Security) -> anyhow::Result<Client> {
-        let mut client = Client::of_job(address, String::new(), security)?;
+        Client::connect_by(tcp(security), address).await
+    }
+
+    /// Connects to the master that `dial` reaches at an address, and learns its job.
+    pub async fn connect_by(dial: Arc<dyn Dial>, address: &str) -> anyhow::Result<Client> {
+        let mut client = Client::new(dial, address, String::new())?;
         let described = client.rpc.describe(proto::DescribeRequest {});
         let described = tokio::time::timeout(ANSWER, described).await;
         let described = client.answer(described)?;
@@ -89,15 +95,17 @@ impl Client {
     /// For the job of this name, whose master is expected at an address: with every call the master is told the name, and
     /// one of another job refuses it. Calls nobody yet.
     pub fn of_job(address: &str, job: String, security: &Security) -> anyhow::Result<Client> {
-        let security = security.clone();
-        let dial = TcpDial { security: security.clone(), ..TcpDial::default() };
-        let rpc = master_client(&dial, address).map_err(Exit::Usage)?;
-        Ok(Client { rpc, address: address.to_owned(), job, security })
+        Client::new(tcp(security), address, job)
     }
 
-    /// How it speaks with the job.
-    pub fn security(&self) -> &Security {
-        &self.security
+    fn new(dial: Arc<dyn Dial>, address: &str, job: String) -> anyhow::Result<Client> {
+        let rpc = master_client(&*dial, address).map_err(Exit::Usage)?;
+        Ok(Client { rpc, address: address.to_owned(), job, dial })
+    }
+
+    /// How the job's members are reached.
+    pub fn dial(&self) -> &dyn Dial {
+        &*self.dial
     }
 
     /// How the job is.
@@ -154,6 +162,10 @@ impl Client {
         let answered = tokio::time::timeout(ANSWER, self.rpc.drain(request)).await;
         self.answer(answered)
     }
+}
+
+fn tcp(security: &Security) -> Arc<dyn Dial> {
+    Arc::new(TcpDial { security: security.clone(), ..TcpDial::default() })
 }
 
 type Answered<T> = Result<Result<tonic::Response<T>, tonic::Status>, tokio::time::error::Elapsed>;

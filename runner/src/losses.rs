@@ -6,7 +6,7 @@ use crate::journal::Begun;
 use anyhow::Context;
 use shoal_runtime::cluster::plan::EpochShape;
 use shoal_runtime::cluster::{BlockId, JobSettings, Rule, Step};
-use shoal_runtime::host::rpc::Security;
+use shoal_runtime::host::rpc::Dial;
 use shoal_runtime::wire::proto::StatusReply;
 use std::path::Path;
 
@@ -77,8 +77,8 @@ impl Losses {
 ///
 /// # Errors
 /// A pserver that does not answer, or has gone on from that version.
-pub async fn at_pservers(status: &StatusReply, security: &Security) -> anyhow::Result<Option<Losses>> {
-    let job = AtRest::of_job(status, security)?;
+pub async fn at_pservers(status: &StatusReply, dial: &dyn Dial) -> anyhow::Result<Option<Losses>> {
+    let job = AtRest::of_job(status, dial)?;
     let settings = JobSettings::try_from(status.settings.clone().unwrap_or_default())?;
     let parameters = &job.declaration.parameters;
     let Some(at) =

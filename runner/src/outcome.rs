@@ -40,7 +40,7 @@ impl Outcome {
         job.let_trainers_end().await?;
         // The last words of trainers are in.
         job.record.sample(&job.status, &job.counts.over(&job.status));
-        let model = ModelState::read(&AtRest::of_job(&job.status, job.client.security())?).await?;
+        let model = ModelState::read(&AtRest::of_job(&job.status, job.client.dial())?).await?;
         let parameters_sha256 = model.export(&job.plan.folder.model(), false)?;
         if let Some(losses) = losses_of(&model, &job.status) {
             job.record.tell_losses(&losses, job.status.step);

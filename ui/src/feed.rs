@@ -2,7 +2,6 @@
 
 use crate::view::{Conclusion, Hash, View};
 use crate::watcher::Watcher;
-use anyhow::Context;
 use serde_json::Value;
 use shoal_runner::JobPlan;
 use shoal_runner::client::{Client, JobChoice};
@@ -10,8 +9,8 @@ use shoal_runner::folder::RunFolder;
 use shoal_runner::journal::Follower;
 use shoal_runner::losses;
 use shoal_runtime::host::clock::wall_seconds;
-use shoal_runtime::host::rpc::Security;
-use shoal_runtime::wire::proto::{PserverAddress, StatusReply};
+use shoal_runtime::host::rpc::Dial;
+use shoal_runtime::wire::proto::StatusReply;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -31,41 +30,12 @@ pub struct Source {
     pub folder: Option<RunFolder>,
 }
 
-/// How a job is spoken with.
+/// How a job's master is found.
 enum Way {
     /// As a person names one.
     Choice(JobChoice),
-    /// Through ports of this machine.
-    Relayed(Relayed),
-}
-
-/// Says where the pserver of a name is found on this machine.
-type FindPserver = dyn Fn(&str) -> anyhow::Result<String> + Send;
-
-/// A job whose addresses mean nothing on this machine: a port here leads to each of its members.
-pub struct Relayed {
-    /// What the job is called.
-    pub name: String,
-    /// Where its master is found.
-    pub master: String,
-    /// How it is spoken with.
-    pub security: Security,
-    /// Where the pserver of a name is found.
-    pub pserver: Box<FindPserver>,
-}
-
-impl Relayed {
-    /// Puts in the place of each pserver's address the one by which it is found here.
-    fn redirect(&self, status: &mut StatusReply) -> anyhow::Result<()> {
-        let all: &mut [PserverAddress] =
-            status.routing.as_mut().map_or(&mut [], |routing| &mut routing.pservers);
-        for to in all {
-            let named = status.pservers.iter().find(|one| one.incarnation == to.incarnation);
-            let named = named.with_context(|| format!("nobody knows the pserver at {}", to.address))?;
-            to.address = (self.pserver)(&named.name)?;
-        }
-        Ok(())
-    }
+    /// As `dial` reaches the address `master`.
+    Dial { name: String, dial: Arc<dyn Dial>, master: String },
 }
 
 impl Source {
@@ -83,23 +53,24 @@ impl Source {
         Source { way: Way::Choice(choice), folder }
     }
 
-    /// The job that is reached through ports of this machine.
-    pub fn relayed(job: Relayed) -> Source {
-        Source { way: Way::Relayed(job), folder: None }
+    /// The job `name`, whose members `dial` reaches by the addresses that they have, and its master as `master`.
+    pub fn dialled(name: &str, dial: Arc<dyn Dial>, master: &str) -> Source {
+        let way = Way::Dial { name: name.to_owned(), dial, master: master.to_owned() };
+        Source { way, folder: None }
     }
 
     fn name(&self) -> String {
         let of_run = self.folder.as_ref().and_then(|folder| folder.job_name().ok().flatten());
         of_run.unwrap_or_else(|| match &self.way {
             Way::Choice(choice) => choice.master.clone().unwrap_or_default(),
-            Way::Relayed(job) => job.name.clone(),
+            Way::Dial { name, .. } => name.clone(),
         })
     }
 
     async fn connect(&self) -> anyhow::Result<Client> {
         match &self.way {
             Way::Choice(choice) => choice.connect().await,
-            Way::Relayed(job) => Client::connect(&job.master, &job.security).await,
+            Way::Dial { dial, master, .. } => Client::connect_by(Arc::clone(dial), master).await,
         }
     }
 }
@@ -260,18 +231,14 @@ impl Feed {
 
     /// Where the job's steps are faster than its losses are read, the next try may succeed.
     async fn read_losses(&mut self) -> anyhow::Result<LossesRead> {
-        let mut status = self.ask(true).await?;
+        let status = self.ask(true).await?;
         let (Some(client), Some(declaration)) = (&self.client, &status.declaration) else {
             return Ok(LossesRead::NotDeclared);
         };
         if !declaration.parameters.iter().any(|parameter| parameter.name == losses::NAME) {
             return Ok(LossesRead::NotCounted);
         }
-        let security = client.security().clone();
-        if let Way::Relayed(job) = &self.source.way {
-            job.redirect(&mut status)?;
-        }
-        let counted = losses::at_pservers(&status, &security).await?;
+        let counted = losses::at_pservers(&status, client.dial()).await?;
         counted.into_iter().for_each(|losses| self.view.counted(losses));
         Ok(LossesRead::Asked)
     }

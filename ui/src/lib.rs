@@ -15,7 +15,7 @@ mod view;
 mod watcher;
 
 pub use action::{Action, Asked, Hands, HandsOn};
-pub use feed::{Relayed, Source};
+pub use feed::Source;
 pub use flags::{Prepared, Reach, UiFlags, bind};
 pub use server::Ui;
 pub use view::{Conclusion, Hash};

@@ -3,7 +3,7 @@
 
 pub(crate) mod follow;
 pub(crate) mod mirror;
-pub(crate) mod relays;
+pub(crate) mod pod_dial;
 pub(crate) mod text;
 
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};

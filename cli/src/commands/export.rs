@@ -113,7 +113,7 @@ async fn caught(client: &mut Client, wanted: &Wanted) -> anyhow::Result<Written>
         let tried = match client.status().await {
             Ok(status) => {
                 has_answered = true;
-                let written = match AtRest::of_job(&status, client.security()) {
+                let written = match AtRest::of_job(&status, client.dial()) {
                     Ok(job) => wanted.write(&job).await,
                     Err(error) => Err(error),
                 };

@@ -18,8 +18,9 @@ use std::process::ExitCode;
     after_help = "Examples:\n  shoal ui\n  shoal ui --run runs/digits-1764300000-4242\n  shoal ui digits --namespace team-a\n  shoal ui --master trainer-7:7160 --tls credentials/ --at 127.0.0.1:8080"
 )]
 pub(crate) struct UiArguments {
-    /// Name of a job of a Kubernetes cluster: it is reached through the API server, by your own rights; by default a local run
-    #[arg(value_name = "JOB", conflicts_with_all = ["master", "run", "tls", "plaintext"])]
+    /// Name of a job of a Kubernetes cluster, which is reached through the API server by your own rights. It goes before --master and
+    /// --run, which say where another job is
+    #[arg(value_name = "JOB")]
     name: Option<String>,
     #[cfg(feature = "cluster")]
     #[command(flatten)]
@@ -32,7 +33,14 @@ pub(crate) struct UiArguments {
 }
 
 async fn source(arguments: &UiArguments) -> anyhow::Result<Source> {
-    let Some(name) = &arguments.name else { return Ok(Source::of(arguments.job.clone())) };
+    let Some(name) = &arguments.name else {
+        #[cfg(feature = "cluster")]
+        if arguments.cluster.context.is_some() {
+            let what = "--context goes with the name of a job: shoal ui JOB --context CONTEXT";
+            return Err(Exit::Usage(what.to_owned()).into());
+        }
+        return Ok(Source::of(arguments.job.clone()));
+    };
     #[cfg(feature = "cluster")]
     return super::cluster::source(&arguments.cluster, name).await;
     #[cfg(not(feature = "cluster"))]

@@ -138,6 +138,15 @@ fn a_master_is_told_what_the_job_says_and_where_its_state_is() {
     assert!(pod.to_string().contains("etcd://e:2379/jobs/ns/digits-0a1b2c3d"));
 }
 
+/// A node forwards ports to a pod's loopback.
+#[test]
+fn a_pserver_listens_on_all_addresses_of_its_pod_and_advertises_the_one_that_others_know() {
+    let made = made(&job(json!({})), &plan(Role::Pserver, 0));
+    let said = made["spec"]["containers"][0]["args"].to_string();
+    let wanted = r#""--listen","0.0.0.0:7500","--advertise","$(SHOAL_POD_IP):7500""#;
+    assert!(said.contains(wanted), "{said}");
+}
+
 #[test]
 fn a_template_adds_to_the_operators_pods_and_takes_their_commands_whole() {
     let template = json!({ "spec": {

@@ -67,6 +67,6 @@ fn begin(client: Client) -> oneshot::Receiver<Option<Counted>> {
 /// What the job has counted; none where it counts nothing, or is not synchronous.
 async fn read(mut client: Client) -> anyhow::Result<Option<Counted>> {
     let status = client.status().await?;
-    let counted = losses::at_pservers(&status, client.security()).await?;
+    let counted = losses::at_pservers(&status, client.dial()).await?;
     Ok(counted.map(|losses| (status.step, losses)))
 }

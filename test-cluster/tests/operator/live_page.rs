@@ -95,9 +95,10 @@ async fn a_job_of_a_cluster_is_looked_at_through_the_api_server_by_the_rights_of
     world.wait_for("the page tells of the job, with losses", is_seen).await;
     assert!(ask(page.port, "GET /frame", "", "").unwrap().contains("token"), "nobody gets it without");
     // A master that is begun anew is found under the same name.
+    let term = page.frame()["numbers"]["term"].as_u64().unwrap();
     world.kubectl(&["delete", "pod", "seen-master", "--wait=false"]);
-    let term = page.frame()["numbers"]["term"].as_u64();
-    let is_followed = async |_: &World| page.frame()["numbers"]["term"].as_u64() > term;
+    let is_followed =
+        async |_: &World| page.frame()["numbers"]["term"].as_u64().is_some_and(|newer| newer > term);
     world.wait_for("the page follows the next master", is_followed).await;
     drop(page);
 

@@ -1,17 +1,18 @@
 //! A job of a Kubernetes cluster for its live page: its master and pservers are reached through the API server, by the rights of who
 //! asks.
 
-use crate::cluster::relays::Relays;
+use crate::cluster::pod_dial::PodDial;
 use crate::cluster::text::status_of;
 use crate::cluster::{Cluster, ClusterChoice, explained};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use shoal_operator::api::{TlsMode, TrainingJob};
-use shoal_operator::manifest::{MASTER_PORT, PSERVER_PORT, certificate_name, credentials_of, service_name};
+use shoal_operator::manifest::{MASTER_PORT, certificate_name, credentials_of, service_name};
 use shoal_runner::exit::Exit;
 use shoal_runtime::host::rpc::Security;
-use shoal_runtime::host::rpc::tls::PemSet;
-use shoal_ui::{Relayed, Source};
+use shoal_runtime::host::rpc::tls::{Credentials, PemSet};
+use shoal_ui::Source;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the certificate is looked at again.
@@ -30,11 +31,9 @@ pub(crate) async fn source(choice: &ClusterChoice, name: &str) -> anyhow::Result
         .into());
     }
     let security = security(&cluster, &job).await?;
-    let relays = Relays::new(cluster.pods());
-    relays.check(&pod, MASTER_PORT).await?;
-    let master = relays.address(&pod, MASTER_PORT)?.to_string();
-    let pserver = move |pod: &str| Ok(relays.address(pod, PSERVER_PORT)?.to_string());
-    Ok(Source::relayed(Relayed { name: name.to_owned(), master, security, pserver: Box::new(pserver) }))
+    let dial = PodDial::new(&cluster, name, security);
+    dial.check(&pod, MASTER_PORT).await?;
+    Ok(Source::dialled(name, Arc::new(dial), &format!("{pod}:{MASTER_PORT}")))
 }
 
 /// How the job is spoken with: as its `client`, by a certificate that stays in memory and is changed as its secret is.
@@ -53,18 +52,24 @@ async fn security(cluster: &Cluster, job: &TrainingJob) -> anyhow::Result<Securi
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let security = Security::in_memory(&certificate(&secrets, &secret).await?).map_err(Exit::Usage)?;
     if let Security::Tls(credentials) = security.clone() {
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(LOOK).await;
-                let renewed = certificate(&secrets, &secret).await;
-                let renewed = renewed.and_then(|pem| credentials.replace(&pem).map_err(anyhow::Error::msg));
-                if let Err(why) = renewed {
-                    tracing::warn!(secret, "the certificate is kept as it was: {why:#}");
-                }
-            }
-        });
+        tokio::spawn(renew(credentials, secrets, secret));
     }
     Ok(security)
+}
+
+/// Takes what the secret has from then on. Each new reason why it cannot be had is told once: the page goes on until the certificate ends.
+async fn renew(credentials: Arc<Credentials>, secrets: Api<Secret>, name: String) {
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let renewed = certificate(&secrets, &name).await;
+        let renewed = renewed.and_then(|pem| credentials.replace(&pem).map_err(anyhow::Error::msg));
+        let complaint = renewed.err().map_or_else(String::new, |why| format!("{why:#}"));
+        if !complaint.is_empty() && complaint != told {
+            note!("warning: the certificate of secret {name} cannot be renewed: {complaint}");
+        }
+        told = complaint;
+    }
 }
 
 async fn certificate(secrets: &Api<Secret>, name: &str) -> anyhow::Result<PemSet> {
