@@ -116,6 +116,8 @@ impl Job<'_> {
     /// The command line, not started.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.programs.shoal);
+        // Whoever runs the tests may have settings.
+        command.env("SHOAL_CONFIG", "/dev/null");
         command.current_dir(self.folder).args(["run", "--trainers", self.trainers]);
         command.args(["--pservers", &self.pservers.to_string(), "--data", self.data, "-o", "json"]);
         command.args(&self.more).arg("--").arg(self.program).args(&self.hyper);

@@ -2,7 +2,6 @@
 
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterChoice;
-use crate::config;
 use crate::doctor::{self, Wanted, outcome};
 use shoal_runner::output::{Output, print_outcome};
 use std::path::{Path, PathBuf};
@@ -53,17 +52,16 @@ pub(crate) fn run(
     if arguments.cluster {
         return Err(crate::absent::flag("`shoal doctor --cluster`", "cluster").into());
     }
-    let settings = config::files(line, named);
-    let settings = settings.map(|files| files.iter().map(|file| file.path.display().to_string()).collect());
-    #[cfg(feature = "cluster")]
-    let is_asked_for = arguments.cluster || arguments.choice.context.is_some();
     let wanted = Wanted {
         folder: arguments.folder,
         members: arguments.members,
         certificates: arguments.tls.into_iter().chain(arguments.store_tls).collect(),
-        settings: settings.map_err(|why| why.to_string()),
+        line: line.clone(),
+        config: named.map(Path::to_owned),
         #[cfg(feature = "cluster")]
-        cluster: (is_asked_for || doctor::has_cluster()).then_some((arguments.choice, is_asked_for)),
+        insists_on_cluster: arguments.cluster || arguments.choice.context.is_some(),
+        #[cfg(feature = "cluster")]
+        cluster: arguments.choice,
     };
     let found = doctor::examine(&wanted);
     match arguments.output {

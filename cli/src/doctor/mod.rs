@@ -8,8 +8,9 @@ mod timed;
 
 #[cfg(feature = "cluster")]
 use crate::cluster::ClusterChoice;
+use crate::config;
 use judge::{build, disk, limits, network, trust};
-use outcome::{Checked, Outcome};
+use outcome::{Checked, Level, Outcome};
 use shoal_runtime::host::clock::wall_seconds;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,11 +33,15 @@ pub(crate) struct Wanted {
     pub(crate) members: u64,
     /// Folders with certificates.
     pub(crate) certificates: Vec<PathBuf>,
-    /// Paths of files of settings, or why they cannot be used.
-    pub(crate) settings: Result<Vec<String>, String>,
-    /// The cluster, and whether it was asked for.
+    /// The command line, by which files of settings are judged, and the file that was named.
+    pub(crate) line: clap::Command,
+    pub(crate) config: Option<PathBuf>,
+    /// Which cluster, if there is one.
     #[cfg(feature = "cluster")]
-    pub(crate) cluster: Option<(ClusterChoice, bool)>,
+    pub(crate) cluster: ClusterChoice,
+    /// Whether there has to be one.
+    #[cfg(feature = "cluster")]
+    pub(crate) insists_on_cluster: bool,
 }
 
 /// Checks everything, one after another: a disk that is measured is not to be disturbed by the rest.
@@ -51,17 +56,25 @@ fn check(
     hung: &'static str,
     work: impl FnOnce() -> Outcome + Send + 'static,
 ) -> Check {
-    Check { name, time, hung, work: Box::new(move || vec![(name, work())]) }
+    Check { name, time, hung, worst: Level::Failed, work: Box::new(move || vec![(name, work())]) }
+}
+
+/// A check without which jobs run all the same.
+fn minor(check: Check) -> Check {
+    Check { worst: Level::Warning, ..check }
 }
 
 fn machine(wanted: &Wanted) -> Vec<Check> {
     let Wanted { members, .. } = *wanted;
-    let settings = wanted.settings.clone();
+    let (line, config) = (wanted.line.clone(), wanted.config.clone());
     let hung = "the system itself does not answer: see dmesg";
     vec![
         check("build", SHORT, hung, || build::judge(&probe::machine::build())),
-        check("settings", SHORT, hung, move || {
-            build::judge_files(settings.as_deref().map_err(String::as_str))
+        check("settings", SHORT, "the file's file system, or the pipe, does not answer", move || {
+            let files = config::files(&line, config.as_deref());
+            let files = files.map(|files| files.iter().map(|one| one.path.display().to_string()).collect());
+            let files: Result<Vec<String>, String> = files.map_err(|why| why.to_string());
+            build::judge_files(files.as_deref().map_err(String::as_str))
         }),
         check("python", LONG, "python3 --version", || {
             build::judge_python(&probe::python::ask(), env!("CARGO_PKG_VERSION"))
@@ -101,13 +114,13 @@ fn others(wanted: &Wanted) -> Vec<Check> {
         check("port", SHORT, "ss -ltnp", || {
             network::judge_port(MASTER_PORT, probe::machine::taken(MASTER_PORT).as_deref())
         }),
-        check("host name", LONG, name_server, || {
+        minor(check("host name", LONG, name_server, || {
             let (name, found) = probe::machine::name();
             network::judge_name(&name, found.as_deref().map_err(String::as_str))
-        }),
-        check("device", LONG, "the driver does not answer: nvidia-smi, dmesg", || {
+        })),
+        minor(check("device", LONG, "the driver does not answer: nvidia-smi, dmesg", || {
             trust::judge_device(&probe::trust::device())
-        }),
+        })),
         check("certificates", LONG, "the folder's file system does not answer: see mount", move || {
             let read: Vec<_> = certificates.iter().map(|folder| probe::trust::certificate(folder)).collect();
             trust::judge_certificates(&read, wall_seconds())
@@ -126,19 +139,20 @@ fn cluster(wanted: &Wanted) -> Check {
     use judge::cluster::{judge_definitions, judge_operator, judge_rights, judge_server};
     let hung = "kubectl cluster-info; another cluster by --context or KUBECONFIG";
     let [name, definitions, rights, operator] = CLUSTER_CHECKS;
-    let Some((choice, is_asked_for)) = wanted.cluster.clone() else {
-        let why = "no kubeconfig and no pod's account is here: --cluster insists";
-        return check(name, SHORT, hung, move || Outcome::not_applicable(why));
-    };
+    let (choice, insists) = (wanted.cluster.clone(), wanted.insists_on_cluster);
     let work = move || {
+        if !insists && !probe::cluster::is_configured() {
+            let why = "no kubeconfig and no pod's account is here: --cluster insists";
+            return vec![(name, Outcome::not_applicable(why))];
+        }
         let found = match probe::cluster::ask(&choice) {
-            Err(why) => return vec![(name, judge_server(Err(&why), is_asked_for))],
+            Err(why) => return vec![(name, judge_server(Err(&why)))],
             Ok(found) => found,
         };
         let (major, minor) = &found.version;
         let unasked = |why: &String| Outcome::not_applicable(format!("cannot be asked: {why}"));
         vec![
-            (name, judge_server(Ok((major, minor)), is_asked_for)),
+            (name, judge_server(Ok((major, minor)))),
             (
                 definitions,
                 found.served.as_ref().map_or_else(unasked, |served| {
@@ -152,17 +166,13 @@ fn cluster(wanted: &Wanted) -> Check {
             (operator, judge_operator(found.operators.as_deref().map_err(String::as_str))),
         ]
     };
-    Check { name, time: CLUSTER, hung, work: Box::new(work) }
+    // A cluster that nobody has asked for may be anybody's: jobs run on this machine without it.
+    let worst = if insists { Level::Failed } else { Level::Warning };
+    Check { name, time: CLUSTER, hung, worst, work: Box::new(work) }
 }
 
 #[cfg(not(feature = "cluster"))]
 fn cluster(_: &Wanted) -> Check {
     let why = "this build does not speak with Kubernetes: cargo install --path cli --features full";
     check("cluster", SHORT, why, move || Outcome::not_applicable(why))
-}
-
-/// Whether a cluster is found without one being named.
-#[cfg(feature = "cluster")]
-pub(crate) fn has_cluster() -> bool {
-    probe::cluster::is_configured()
 }

@@ -51,6 +51,10 @@ impl Outcome {
     pub(crate) fn not_applicable(why: impl Into<String>) -> Outcome {
         Outcome { level: Level::NotApplicable, ..Outcome::ok(why) }
     }
+    /// No worse than that.
+    pub(crate) fn at_most(self, worst: Level) -> Outcome {
+        Outcome { level: self.level.min(worst), ..self }
+    }
     /// With what was measured.
     pub(crate) fn with(mut self, facts: Value) -> Outcome {
         if let Value::Object(facts) = facts {

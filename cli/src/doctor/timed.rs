@@ -1,6 +1,6 @@
 //! A check that comes to an end: it runs on a thread of its own, and is left behind when its time is over.
 
-use super::outcome::{Checked, Outcome};
+use super::outcome::{Checked, Level, Outcome};
 use shoal_runtime::host::output::{self, Stream};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -15,12 +15,14 @@ pub(crate) struct Check {
     pub(crate) time: Duration,
     /// What to do where it takes longer.
     pub(crate) hung: &'static str,
+    /// How bad it is at most, whatever it finds.
+    pub(crate) worst: Level,
     pub(crate) work: Box<dyn FnOnce() -> Vec<Checked> + Send>,
 }
 
 /// Its outcomes. A thread that hangs, on a disk that does not answer, ends with this process.
 pub(crate) fn run(check: Check) -> Vec<Checked> {
-    let Check { name, time, hung, work } = check;
+    let Check { name, time, hung, worst, work } = check;
     let (tell, told) = channel();
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || tell.send(work()));
     if let Err(error) = started {
@@ -39,24 +41,44 @@ pub(crate) fn run(check: Check) -> Vec<Checked> {
             output::rewrite("");
         }
     }
-    answer.unwrap_or_else(|why| {
-        let found = match why {
-            RecvTimeoutError::Timeout => format!("no answer within {:.1} s", time.as_secs_f64()),
-            RecvTimeoutError::Disconnected => {
-                "the check itself has failed: this is a fault of shoal".to_owned()
-            }
-        };
-        vec![(name, Outcome::failed(found, hung))]
-    })
+    let found = match answer {
+        Ok(found) => found,
+        Err(RecvTimeoutError::Timeout) => {
+            let found = format!("no answer within {:.1} s", time.as_secs_f64());
+            vec![(name, Outcome::failed(found, hung))]
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            let found = "the check itself has failed: this is a fault of shoal";
+            return vec![(name, Outcome::failed(found, hung))];
+        }
+    };
+    found.into_iter().map(|(name, outcome)| (name, outcome.at_most(worst))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::outcome::Level;
     use super::*;
 
     fn check(time: Duration, work: impl FnOnce() -> Vec<Checked> + Send + 'static) -> Vec<Checked> {
-        run(Check { name: "disk", time, hung: "look at the mount", work: Box::new(work) })
+        let (hung, worst) = ("look at the mount", Level::Failed);
+        run(Check { name: "disk", time, hung, worst, work: Box::new(work) })
+    }
+
+    #[test]
+    fn what_hurts_nobody_is_no_failure_whether_it_is_found_or_hangs() {
+        let (_never, forever) = channel::<()>();
+        let hangs: Box<dyn FnOnce() -> Vec<Checked> + Send> = Box::new(move || {
+            let _ = forever.recv();
+            Vec::new()
+        });
+        let fails: Box<dyn FnOnce() -> Vec<Checked> + Send> =
+            Box::new(|| vec![("name", Outcome::failed("none", "do")), ("other", Outcome::ok("fine"))]);
+        for work in [hangs, fails] {
+            let time = Duration::from_millis(50);
+            let found = run(Check { name: "name", time, hung: "", worst: Level::Warning, work });
+            assert_eq!(found[0].1.level, Level::Warning, "{found:?}");
+            assert!(found.iter().skip(1).all(|(_, outcome)| outcome.level == Level::Ok), "{found:?}");
+        }
     }
 
     #[test]

@@ -175,6 +175,7 @@ fn bash(programs: &Programs, folder: &Path, run: &str, script: &str) {
         .env("PATH", path)
         // Enough steps and checkpoints for what pages name.
         .envs([
+            ("SHOAL_CONFIG", "/dev/null"),
             ("SHOAL_EPOCHS", "6"),
             ("SHOAL_CHECKPOINT_STEPS", "20"),
             ("SHOAL_KEEP_LAST", "100"),
@@ -189,6 +190,7 @@ fn bash(programs: &Programs, folder: &Path, run: &str, script: &str) {
 /// A job that goes on until the test ends, and has made the checkpoint that pages name.
 fn behind(programs: &Programs, folder: &Path) -> Running {
     let mut command = Command::new(&programs.shoal);
+    command.env("SHOAL_CONFIG", "/dev/null");
     command.current_dir(folder).args(["run", "--trainers", "2:8", "--pservers", "3", "--replicas", "1"]);
     command.args(["--data", "data/train-*.recordio", "--epochs", "100000", "--pace-millis", "20"]);
     command.args([

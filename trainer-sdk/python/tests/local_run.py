@@ -90,7 +90,9 @@ class LocalRun:
 def environment(**variables: str) -> dict[str, str]:
     """This process's, in which programs find these tests; the package that is tested is found as it was here."""
     paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
+    # Whoever runs the tests may have settings.
+    own = {"PYTHONPATH": os.pathsep.join(paths), "SHOAL_CONFIG": os.devnull}
+    return {**os.environ, **own, **variables}
 
 
 @contextlib.contextmanager

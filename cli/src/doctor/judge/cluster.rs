@@ -8,13 +8,12 @@ const MINOR_MIN: u64 = 20;
 /// What to do for definitions and the operator.
 const INSTALL: &str = "kubectl apply -k deploy/, or helm upgrade --install shoal deploy/chart -n shoal-system --create-namespace";
 
-/// Judges the server's version, as it says it: major and minor; or why it does not answer, and whether that is a fault.
-pub(crate) fn judge_server(found: Result<(&str, &str), &str>, is_asked_for: bool) -> Outcome {
+/// Judges the server's version, as it says it: major and minor; or why it does not answer.
+pub(crate) fn judge_server(found: Result<(&str, &str), &str>) -> Outcome {
     let advice = "kubectl cluster-info; another cluster by --context or KUBECONFIG";
     let (major, minor) = match found {
         Ok(version) => version,
-        Err(why) if is_asked_for => return Outcome::failed(why, advice),
-        Err(why) => return Outcome::warning(why, advice),
+        Err(why) => return Outcome::failed(why, advice),
     };
     // Providers write such as `27+`.
     let number: String = minor.chars().take_while(char::is_ascii_digit).collect();
@@ -154,11 +153,10 @@ mod tests {
     use crate::doctor::outcome::Level;
 
     #[test]
-    fn a_cluster_that_does_not_answer_fails_only_where_it_was_asked_for() {
-        assert_eq!(judge_server(Err("refused"), true).level, Level::Failed);
-        assert_eq!(judge_server(Err("refused"), false).level, Level::Warning);
-        assert_eq!(judge_server(Ok(("1", "27+")), true).level, Level::Ok);
-        assert_eq!(judge_server(Ok(("1", "19")), true).level, Level::Warning);
+    fn a_cluster_that_does_not_answer_fails_and_an_old_one_is_warned_of() {
+        assert_eq!(judge_server(Err("refused")).level, Level::Failed);
+        assert_eq!(judge_server(Ok(("1", "27+"))).level, Level::Ok);
+        assert_eq!(judge_server(Ok(("1", "19"))).level, Level::Warning);
     }
 
     #[test]

@@ -83,8 +83,10 @@ pub(crate) fn judge_place(place: &Place) -> Outcome {
     } else {
         Outcome::ok(found)
     };
+    // As it is shown: not every path is text.
+    let looked_at = place.instead.as_ref().unwrap_or(&place.folder).display().to_string();
     outcome.with(json!({
-        "folder": place.folder, "looked_at": place.instead.as_ref().unwrap_or(&place.folder), "file_system": name,
+        "folder": place.folder.display().to_string(), "looked_at": looked_at, "file_system": name,
         "free_bytes": place.free_bytes, "is_read_only": place.is_read_only,
     }))
 }
@@ -138,6 +140,15 @@ mod tests {
 
     fn place(magic: u64, free_bytes: u64, is_read_only: bool) -> Outcome {
         judge_place(&Place { folder: "runs".into(), instead: None, free_bytes, magic, is_read_only })
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_judged_and_shown_as_far_as_it_can_be() {
+        use std::os::unix::ffi::OsStringExt;
+        let folder: PathBuf = std::ffi::OsString::from_vec(b"/mnt/\xff".to_vec()).into();
+        let place = Place { folder, instead: None, free_bytes: 1 << 40, magic: 0xef53, is_read_only: false };
+        let outcome = judge_place(&place);
+        assert_eq!((outcome.level, &outcome.facts["folder"]), (Level::Ok, &json!("/mnt/\u{fffd}")));
     }
 
     #[test]

@@ -12,16 +12,21 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use shoal_operator::api::{GROUP, VERSION, definitions};
 
-/// What commands need: verb, group, resource, subresource, and which commands need it.
-const RIGHTS: [(&str, &str, &str, &str, &str); 8] = [
-    ("get", GROUP, "trainingjobs", "", "get, wait, why"),
+/// What commands need in the job's namespace: verb, group, resource, subresource, and which commands need it. `ui` needs the secret of the
+/// job's client, too, which may be granted by its name alone; `collect` looks at the whole cluster.
+const RIGHTS: [(&str, &str, &str, &str, &str); 12] = [
+    ("get", GROUP, "trainingjobs", "", "every command"),
     ("list", GROUP, "trainingjobs", "", "get"),
-    ("watch", GROUP, "trainingjobs", "", "submit --watch"),
+    ("watch", GROUP, "trainingjobs", "", "wait, submit --watch"),
     ("create", GROUP, "trainingjobs", "", "submit"),
-    ("patch", GROUP, "trainingjobs", "", "submit, collect"),
+    ("patch", GROUP, "trainingjobs", "", "submit"),
     ("delete", GROUP, "trainingjobs", "", "delete"),
-    ("list", "", "pods", "", "why, logs"),
+    ("list", "", "pods", "", "why, logs, ui"),
+    ("get", "", "pods", "", "logs, ui"),
     ("get", "", "pods", "log", "logs"),
+    ("list", "", "events", "", "why"),
+    ("get", "", "pods", "portforward", "ui"),
+    ("create", "", "pods", "portforward", "ui"),
 ];
 
 /// What was found of a cluster.

@@ -35,26 +35,41 @@ fn values(controller: &str, one: &str, two: &str) -> Vec<(PathBuf, String)> {
     newer.chain(older).collect()
 }
 
-/// What is left below a limit in the group that has the least left; none where none has a limit.
-fn left(controller: &str, one: (&str, &str), two: (&str, &str)) -> Option<u64> {
+/// What is left below a limit in the group that has the least left; none where none has a limit. `spare` says how much of what is used
+/// is given back when somebody needs it.
+fn left(controller: &str, one: (&str, &str), two: (&str, &str), spare: impl Fn(&Path) -> u64) -> Option<u64> {
     let limits = values(controller, one.0, two.0).into_iter();
     let left = limits.filter_map(|(folder, limit)| {
         // Version 1 writes a number near 2^63 for none.
         let limit = limit.parse::<u64>().ok().filter(|limit| *limit < 1 << 60)?;
         let used = [one.1, two.1].iter().find_map(|name| std::fs::read_to_string(folder.join(name)).ok());
-        Some(limit.saturating_sub(used.and_then(|used| used.trim().parse().ok()).unwrap_or(0)))
+        let used: u64 = used.and_then(|used| used.trim().parse().ok()).unwrap_or(0);
+        Some(limit.saturating_sub(used.saturating_sub(spare(&folder))))
     });
     left.min()
 }
 
 /// Bytes that this process's groups may yet take.
 pub(crate) fn memory_left() -> Option<u64> {
-    left("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("memory.max", "memory.current"))
+    let (one, two) = (("memory.limit_in_bytes", "memory.usage_in_bytes"), ("memory.max", "memory.current"));
+    left("memory", one, two, |folder| {
+        cached(&std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default())
+    })
+}
+
+/// Bytes of files that nobody has used lately: the kernel counts them as used, and gives them back. `said` is what `memory.stat` has;
+/// version 1 tells of the group alone, and with `total_` of those below it, too.
+fn cached(said: &str) -> u64 {
+    let value = |name: &str| {
+        let lines = said.lines().filter_map(|line| line.split_once(' '));
+        lines.filter(|(one, _)| *one == name).find_map(|(_, value)| value.trim().parse().ok())
+    };
+    value("total_inactive_file").or(value("inactive_file")).unwrap_or(0)
 }
 
 /// Processes and threads that they may yet have.
 pub(crate) fn processes_left() -> Option<u64> {
-    left("pids", ("pids.max", "pids.current"), ("pids.max", "pids.current"))
+    left("pids", ("pids.max", "pids.current"), ("pids.max", "pids.current"), |_| 0)
 }
 
 /// How many processors they are given time of.
@@ -74,6 +89,13 @@ pub(crate) fn processors() -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_are_only_kept_in_memory_are_given_back() {
+        assert_eq!(cached("anon 5\ninactive_file 4096\nactive_file 7\n"), 4096);
+        assert_eq!(cached("inactive_file 1\ntotal_inactive_file 8192\n"), 8192);
+        assert_eq!(cached(""), 0);
+    }
 
     #[test]
     fn groups_are_looked_through_up_to_the_root_of_their_own_controller() {
