@@ -114,7 +114,15 @@ def without_folders(page):
         target = ROOT / Path(page).parent / found[2]
         return found[1] if target.is_dir() else found[0]
 
-    return re.sub(r"\[([^\]]*)\]\(([^)#:\s]+)\)", shown, (ROOT / page).read_text())
+    def outside(text):
+        return re.sub(r"\[([^\]]*)\]\(([^)#:\s]+)\)", shown, text)
+
+    # What is fenced is shown as it is.
+    text, made, at = (ROOT / page).read_text(), "", 0
+    for fenced in FENCED.finditer(text):
+        made += outside(text[at : fenced.start()]) + fenced[0]
+        at = fenced.end()
+    return made + outside(text[at:])
 
 
 class Page(HTMLParser):
@@ -146,7 +154,7 @@ def dead_links(site):
             if target.is_dir():
                 target /= "index.html"
             place = unquote(parts.fragment)
-            if not target.is_file():
+            if not (target.is_file() and target.is_relative_to(site)):
                 yield f"{path.relative_to(site)}: {link}: there is no such file"
             elif place and target in pages and place not in pages[target].places:
                 yield f"{path.relative_to(site)}: {link}: there is no such place in it"

@@ -4,7 +4,7 @@
 //!    typed ones are. Arguments without a name are in no file.
 //! 2. *Of each flag one place counts, whole*: typed > variable > nearest file > the user's file > default. Lists are not added up.
 //! 3. *What a stronger place contradicts is not there*: with `plaintext` typed, `tls` of a file does not count. Within one file it is an
-//!    error.
+//!    error, and so it is between what is typed and a variable, as without files.
 //! 4. *A file is right or wrong as a whole*, whichever command is called, and an error names the line.
 //! 5. *Clap parses.* Settings that count become words behind the command's name; flags that are required, go together or contradict one
 //!    another are clap's matter, as if they were typed.

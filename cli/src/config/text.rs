@@ -53,7 +53,7 @@ pub(crate) struct Fault {
 /// # Errors
 /// The text is no TOML, or has what no flag can be told.
 pub(crate) fn tables(text: &str) -> Result<Vec<Table>, Fault> {
-    let lines = Lines(text);
+    let lines = Lines::of(text);
     let document = Document::parse(text).map_err(|error| Fault {
         line: error.span().map_or(1, |span| lines.at(&span)),
         what: format!("no TOML: {}", error.message().trim().replace('\n', "; ")),
@@ -64,11 +64,19 @@ pub(crate) fn tables(text: &str) -> Result<Vec<Table>, Fault> {
     Ok(tables)
 }
 
-struct Lines<'a>(&'a str);
+struct Lines<'a> {
+    text: &'a str,
+    /// Where lines end.
+    ends: Vec<usize>,
+}
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Lines<'a> {
+        Lines { text, ends: text.match_indices('\n').map(|(at, _)| at).collect() }
+    }
+
     fn at(&self, span: &Range<usize>) -> usize {
-        1 + self.0.bytes().take(span.start).filter(|byte| *byte == b'\n').count()
+        1 + self.ends.partition_point(|end| *end < span.start)
     }
 
     fn read(
@@ -127,7 +135,7 @@ impl Lines<'_> {
             Value::String(text) => Ok(text.value().clone()),
             Value::Integer(number) => Ok(number.value().to_string()),
             Value::Float(number) => {
-                let written = value.span().and_then(|span| self.0.get(span));
+                let written = value.span().and_then(|span| self.text.get(span));
                 Ok(written.map_or_else(|| number.value().to_string(), |text| text.replace('_', "")))
             }
             Value::Boolean(is_so) => Ok(is_so.value().to_string()),

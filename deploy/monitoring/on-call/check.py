@@ -43,7 +43,7 @@ def without_annotations(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def check_words(name: str, text: str, said: set[str]) -> None:
+def check_words(name: str, said: set[str]) -> None:
     """Every metric of an expression is one that some role shows."""
     sources = "".join(path.read_text() for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.rs")))
     for metric in sorted(said):
@@ -78,7 +78,7 @@ def main() -> None:
         test.write_text(tests)
         subprocess.run([promtool, "check", "rules", str(whole)], check=True)
         subprocess.run([promtool, "test", "rules", str(test)], check=True)
-    check_words("rules.yaml", text, metrics([text]))
+    check_words("rules.yaml", metrics([text]))
     dashboard = json.loads((HERE / "dashboard.json").read_text())
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     expressions = [target["expr"] for panel in panels for target in panel["targets"]]
@@ -91,7 +91,7 @@ def main() -> None:
         rules = [{"record": f"panel:{at}", "expr": expression} for at, expression in enumerate(plain)]
         file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
         subprocess.run([promtool, "check", "rules", str(file)], check=True)
-    check_words("dashboard.json", "", metrics(expressions))
+    check_words("dashboard.json", metrics(expressions))
 
 
 if __name__ == "__main__":

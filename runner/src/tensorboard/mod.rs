@@ -11,7 +11,7 @@ use crate::losses::Losses;
 pub(crate) use counted::Counting;
 use event::{Content, Ended, Event, Hyperparameters, Tagged};
 use series::{Scalar, Series};
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -22,13 +22,15 @@ const ENDED: &str = "_hparams_/session_end_info";
 const LOSS: &str = "loss";
 /// Points of a loss curve; of more steps the means of stretches are told.
 const LOSSES_MAX: u64 = 10_000;
+/// A file of a life that is larger is none of ours: 64 MiB. A day takes about 2 MiB.
+const READ_MAX: u64 = 64 << 20;
 /// The hparams plugin's word for a run that is done.
 const SUCCESS: i32 = 1;
 
 /// The event file of one life of a run.
 #[derive(Debug)]
 pub(crate) struct Board {
-    file: Option<File>,
+    file: Option<(File, PathBuf)>,
     /// When this life began, by the wall clock.
     began: f64,
     /// Steps that were seen, and when, in seconds of this life.
@@ -49,11 +51,11 @@ impl Board {
             losses_told = losses_told.max(remember(path, &mut series));
         }
         // A clock that was put back must not put a later life before an earlier one.
-        let after = earlier.last().map_or(0, |(seconds, _)| seconds + 1);
+        let after = earlier.last().map_or(0, |(seconds, _)| seconds.saturating_add(1));
         let path = place.join(format!("{PREFIX}{:010}.{}", begun.wall_seconds.max(after), host()));
         let made = std::fs::create_dir_all(&place)
             .and_then(|()| File::options().create_new(true).append(true).open(&path));
-        let file = made.inspect_err(|error| complain(&path.display().to_string(), error)).ok();
+        let file = made.inspect_err(|error| complain(&path, error)).ok().map(|file| (file, path));
         let mut board = Board { file, began, steps: Vec::new(), losses_told, series };
         let values = settings::of(begun);
         let begun = event::Begun { values, group: begun.job.clone(), wall_time: began };
@@ -120,35 +122,45 @@ impl Board {
     /// Whoever watches the file sees them at once.
     fn write(&mut self, events: &[Event]) {
         let bytes: Vec<u8> = events.iter().flat_map(Event::framed).collect();
-        if let Some(file) = &mut self.file
+        if let Some((file, path)) = &mut self.file
             && let Err(error) = file.write_all(&bytes)
         {
-            complain("it", &error);
+            complain(path, &error);
             self.file = None;
         }
     }
 }
 
-fn complain(what: &str, error: &std::io::Error) {
-    note!("warning: TensorBoard will not be told of this run any more: {what} cannot be written: {error}");
+fn complain(file: &Path, error: &std::io::Error) {
+    let file = file.display();
+    note!("warning: TensorBoard will not be told of this run any more: {file} cannot be written: {error}");
 }
 
-/// The event files of a folder in TensorBoard's order, with the seconds in their names.
+/// The event files of a folder in TensorBoard's order, with the seconds in their names. What else is called so is not looked at: a pipe
+/// would hold up the run.
 fn files(folder: &Path) -> Vec<(u64, PathBuf)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let seconds = |path: &Path| -> Option<u64> {
         path.file_name()?.to_str()?.strip_prefix(PREFIX)?.split('.').next()?.parse().ok()
     };
-    let mut files: Vec<(u64, PathBuf)> =
-        entries.filter_map(|entry| Some((seconds(&entry.path())?, entry.path()))).collect();
+    let is_file = |entry: &DirEntry| {
+        entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= READ_MAX)
+    };
+    let files = entries.filter(is_file).filter_map(|entry| Some((seconds(&entry.path())?, entry.path())));
+    let mut files: Vec<(u64, PathBuf)> = files.collect();
     files.sort();
     files
 }
 
-/// Takes note of what a file of an earlier life tells, and returns the last step whose loss it tells.
+/// Takes note of what a file of an earlier life tells, and returns the last step whose loss it tells. A file in which no life of a run
+/// begins is somebody else's: of the program, for instance.
 fn remember(path: &Path, series: &mut Series) -> u64 {
     let mut losses_told = 0;
-    for event in event::read(&std::fs::read(path).unwrap_or_default()) {
+    let events = event::read(&std::fs::read(path).unwrap_or_default());
+    if !events.iter().flat_map(Event::summary).any(|tagged| tagged.tag == BEGUN) {
+        return 0;
+    }
+    for event in events {
         for tagged in event.summary() {
             if let (Some(Content::Number(value)), Ok(step)) = (&tagged.content, u64::try_from(event.step)) {
                 series.remember(&tagged.tag, step, *value);
@@ -264,6 +276,23 @@ mod tests {
         let events = read(folder.path());
         assert_eq!((events.len(), events[2].summary()[0].tag.as_str()), (3, ENDED));
         assert_eq!(events[2].wall_time, 101.0);
+    }
+
+    #[test]
+    fn what_is_called_like_an_event_file_and_is_none_of_ours_is_not_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = folder.path().join("job-1");
+        std::fs::create_dir(&job).unwrap();
+        let pipe = job.join(format!("{PREFIX}{}.pipe", u64::MAX));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // The program's own: a curve of the same name, and no life of a run.
+        let own = Event::values(5.0, 1_000, vec![Tagged::number(LOSS, 0.5).unwrap()]);
+        std::fs::write(job.join(format!("{PREFIX}{:010}.own", u64::MAX)), own.framed()).unwrap();
+        let mut board = Board::open(folder.path(), &begun(100));
+        let losses = Losses::new(vec![2.0; 10], EpochShape::new(20, 1, 2), 1).unwrap();
+        board.tell_losses(&losses, 1);
+        let losses_told = told(folder.path(), "loss");
+        assert!(losses_told.contains(&(100.0, 1, 1.0)), "{losses_told:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::journal::{Evaluated, Seen};
 use std::collections::BTreeSet;
 
-/// So long two looks at a run lie apart whose values are told: curves of a day have 86,400 points, of which TensorBoard keeps 1000.
+/// So long at least two looks at a run lie apart whose values are told. A run that lasts is looked at ever less often.
 const EVERY_SECONDS: f64 = 1.0;
 /// The factor on the program's learning rates, as evaluations have set it.
 const RATE_FACTOR: &str = "rate/learning_rate_factor";
@@ -36,7 +36,7 @@ impl Series {
         }
     }
 
-    /// What is to be told of a look at the run: members when their number changes, all once in a while, evaluations at once.
+    /// What is to be told of a look at the run: members when their number changes, all once in a while, evaluations at the first look after them.
     pub(super) fn see(&mut self, seen: &Seen) -> Vec<Scalar> {
         let mut scalars = Vec::new();
         for evaluated in &seen.evaluated {

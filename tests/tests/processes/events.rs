@@ -51,7 +51,9 @@ impl Told {
                 events.push(Event::decode(payload).unwrap());
                 rest = rest.get(12 + length + 4..).unwrap_or_default();
             }
-            assert_eq!(events[0].version.as_deref(), Some("brain.Event:2"), "{}", file.display());
+            // One that has just been made has nothing yet.
+            let first = events.first().map(|event| event.version.as_deref());
+            assert!(matches!(first, None | Some(Some("brain.Event:2"))), "{}", file.display());
             for event in events {
                 assert!(event.wall_time > 1.7e9, "{event:?}");
                 for Tagged { tag, number } in event.summary.unwrap_or_default().values {
