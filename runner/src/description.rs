@@ -1,6 +1,7 @@
 //! Asks a program, before its job begins, what it says of it (`SHOAL_DESCRIBE`): the program is started once, writes what it has to say
 //! into a folder of the run, and ends. A run that goes on is not asked again: what was written then counts.
 
+use super::exit::Exit;
 use super::folder::RunFolder;
 use super::plan::unsaid;
 use super::process::Process;
@@ -149,6 +150,8 @@ pub(crate) fn complete(job: &mut Spec, place: &Path) -> anyhow::Result<()> {
     let said = ProgramDescription::parse(&bytes).map_err(|why| anyhow!("{}: {why}", file.display()))?;
     *job = job.over(&asked(&said.asks).map_err(|why| anyhow!("{}: \"asks\": {why}", file.display()))?);
     let trains = job.epochs() > 0 || job.predict.is_some();
+    check_number("--data", &job.data, said.records)?;
+    check_number("--eval-data", &job.eval_data, said.eval_records)?;
     if let Some(records) = said.records.filter(|_| trains && job.data.is_empty()) {
         job.data = vec![format!("records:{records}")];
     }
@@ -160,6 +163,23 @@ pub(crate) fn complete(job: &mut Spec, place: &Path) -> anyhow::Result<()> {
         job.warm_start = Some(path.to_owned());
         // That is what it begins as.
         job.untrained = false;
+    }
+    Ok(())
+}
+
+/// Holds the number of records that somebody has stated against what the program has: fewer may be meant, more are not there.
+fn check_number(flag: &str, stated: &[String], has: Option<u64>) -> anyhow::Result<()> {
+    let [only] = stated else { return Ok(()) };
+    let number = only.strip_prefix("records:").and_then(|number| number.parse::<u64>().ok());
+    let (Some(number), Some(has)) = (number, has) else { return Ok(()) };
+    if number > has {
+        let why = format!(
+            "{flag} {only}: the program has {has} records: name at most so many, or leave {flag} out"
+        );
+        return Err(Exit::Usage(why).into());
+    }
+    if number < has {
+        note!("warning: {flag} {only}, and the program has {has} records: the others are not read");
     }
     Ok(())
 }
@@ -185,4 +205,33 @@ fn read(file: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         bail!("{}: it has more than {BYTES_MAX} bytes", file.display());
     }
     Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_records_that_somebody_states_is_held_against_what_the_program_has() {
+        let check = |stated: &[&str], has| {
+            let stated: Vec<String> = stated.iter().map(|one| (*one).to_owned()).collect();
+            check_number("--data", &stated, has).map_err(|why| why.to_string())
+        };
+        let more = check(&["records:1438"], Some(1437)).unwrap_err();
+        assert_eq!(
+            more,
+            "--data records:1438: the program has 1437 records: name at most so many, or leave --data out"
+        );
+        // Fewer are warned of; files and what the program does not say are nobody's to compare.
+        for (stated, has) in [
+            (&["records:1000"][..], Some(1437)),
+            (&["records:1437"], Some(1437)),
+            (&["records:9"], None),
+            (&["a.recordio"], Some(3)),
+            (&["records:9", "records:1"], Some(3)),
+            (&[], Some(3)),
+        ] {
+            assert_eq!(check(stated, has), Ok(()), "{stated:?} {has:?}");
+        }
+    }
 }
