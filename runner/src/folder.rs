@@ -1,6 +1,8 @@
 //! A run's folder: what lies where in it. Reads and names; it decides nothing.
 
 use crate::exit::Exit;
+use crate::journal::{self, Entry};
+use crate::plan::Bounds;
 use crate::shell;
 use anyhow::Context;
 use shoal_runtime::host::files;
@@ -115,8 +117,18 @@ impl RunFolder {
         format!("{} {name} --run {}", shell::shoal(), shell::path(&self.0))
     }
 
+    /// The bounds on the number of trainers with which its newest life began; none where its journal does not tell.
+    pub fn trainers(&self) -> Option<Bounds> {
+        let journal = journal::read(&std::fs::read_to_string(self.journal()).ok()?).ok()?;
+        let begun = journal.into_iter().rev().find_map(|entry| match entry {
+            Entry::Begun(begun) => Some(begun),
+            _ => None,
+        });
+        begun?.trainers
+    }
+
     /// The command that goes on with it.
-    fn resuming(&self) -> String {
+    pub fn resuming(&self) -> String {
         format!("{} run --resume --folder {} ...", shell::shoal(), shell::path(&self.0))
     }
 

@@ -3,7 +3,7 @@
 
 use crate::breakdown::Breakdown;
 use crate::exclusions::{self, Excluded, NAMED_MAX};
-use crate::plan::JobPlan;
+use crate::plan::{Bounds, JobPlan};
 use crate::reading::{gradients, live};
 use crate::report::Fault;
 use crate::rewinds;
@@ -110,6 +110,9 @@ pub struct Begun {
     /// Where the command was given: relative paths are seen from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
+    /// The bounds on the number of trainers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trainers: Option<Bounds>,
     /// Variables that the program was given beside the command's own, by name alone: their values may be secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<String>,
@@ -192,6 +195,7 @@ impl Begun {
             replicas: status.replicas_wanted,
             spec: None,
             directory: None,
+            trainers: None,
             variables: Vec::new(),
         }
     }
@@ -201,6 +205,7 @@ impl Begun {
         Begun {
             spec: Some(Box::new(plan.job.clone())),
             directory: std::env::current_dir().ok(),
+            trainers: Some(plan.trainers),
             variables: plan.environment.iter().map(|(name, _)| name.clone()).collect(),
             ..Begun::of(&plan.program, status, wall_seconds)
         }
@@ -412,6 +417,7 @@ mod tests {
             gradients: None,
             spec: None,
             directory: None,
+            trainers: None,
             variables: Vec::new(),
         };
         let [kind, role, name, what] = ["kill", "pserver", "pserver-0", "kill -9"].map(str::to_owned);

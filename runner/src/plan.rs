@@ -63,7 +63,7 @@ pub struct Resumed {
 }
 
 /// Bounds on a number of processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Bounds {
     /// At least so many.
     pub min: u32,
@@ -75,6 +75,15 @@ impl Bounds {
     /// Exactly so many.
     pub fn exactly(number: u32) -> Bounds {
         Bounds { min: number, max: number }
+    }
+}
+
+impl std::fmt::Display for Bounds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.min == self.max {
+            true => write!(f, "{}", self.min),
+            false => write!(f, "{} to {}", self.min, self.max),
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 use shoal_runner::client::JobChoice;
+use shoal_runner::exit::Exit;
+use shoal_runner::folder::RunFolder;
 use shoal_runner::output::{Output, print_outcome};
 use std::process::ExitCode;
 
@@ -25,7 +27,21 @@ pub(crate) struct ScaleArguments {
     output: Output,
 }
 
+/// Refuses a number of trainers that the supervisor of a local run would not start.
+fn check(job: &JobChoice, trainers: u32) -> Result<(), Exit> {
+    let of_run = job.master.is_none().then(|| RunFolder(job.run.clone()).trainers()).flatten();
+    let Some(bounds) = of_run.filter(|bounds| !(bounds.min..=bounds.max).contains(&trainers)) else {
+        return Ok(());
+    };
+    Err(Exit::Usage(format!(
+        "--trainers {trainers}: this run was started with {bounds} trainers; start one with --trainers MIN:MAX to scale it"
+    )))
+}
+
 pub(crate) async fn run(arguments: ScaleArguments) -> anyhow::Result<ExitCode> {
+    if let Some(trainers) = arguments.trainers {
+        check(&arguments.job, trainers)?;
+    }
     let mut client = arguments.job.connect().await?;
     let reply = client.scale(arguments.trainers, arguments.pservers).await?;
     match arguments.output {

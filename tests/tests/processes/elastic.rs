@@ -124,6 +124,9 @@ fn a_running_job_shows_its_status_scales_and_leaves_nothing_behind_on_ctrl_c() {
         status["trainers_live"] == 1 && status["step"].as_u64() > Some(0)
     });
     assert_eq!((&status["phase"], &status["epochs"]), (&Value::from("training"), &Value::from(2)));
+    let beyond = world.shoal(&["scale", "--trainers", "4", "--run", "runs/here"]);
+    let said = String::from_utf8_lossy(&beyond.stderr);
+    assert!(beyond.status.code() == Some(2) && said.contains("with 1 to 3 trainers"), "{said}");
     let scaled =
         closing(&world.shoal(&["scale", "--trainers", "3", "--run", "runs/here", "-o", "json"])).unwrap();
     assert_eq!((&scaled["trainers_before"], &scaled["trainers"]), (&Value::from(1), &Value::from(3)));
@@ -133,7 +136,8 @@ fn a_running_job_shows_its_status_scales_and_leaves_nothing_behind_on_ctrl_c() {
     interrupt(child.id());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.signal(), Some(2), "shells show 130: {}", output.status);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("interrupted"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("interrupted") && said.contains("run --resume --folder runs/here"), "{said}");
     for member in ["trainers", "pservers"].iter().flat_map(|role| status[*role].as_array().unwrap()) {
         assert!(!is_running(member["pid"].as_u64().unwrap()), "left behind: {member}");
     }

@@ -230,6 +230,11 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     if let Err(error) = &trained {
         let how = if shutdown.is_due() { "interrupted" } else { "failed" };
         job.record.conclude(how, &format!("{error:#}"));
+        if shutdown.is_due() {
+            let again = job.plan.folder.resuming();
+            progress
+                .say(&format!("interrupted: all processes are ended. Go on with the same flags: {again}"));
+        }
     }
     // What is known is written first: ending the processes may take its time.
     let written = trained.as_ref().map_or(Ok(()), |(_, closing)| {
