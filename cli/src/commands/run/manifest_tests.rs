@@ -127,3 +127,24 @@ fn a_program_may_be_missing_only_where_a_manifest_has_one() {
     assert!(Shoal::try_parse_from(["shoal", "run", "--data", "d"]).is_err());
     assert!(Shoal::try_parse_from(["shoal", "run", "--data", "d", "--", "p", "-f", "c"]).is_ok());
 }
+
+/// What people copy.
+#[test]
+fn every_job_that_a_page_shows_is_without_a_fault() {
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let mut found = 0;
+    for page in std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()) {
+        if page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&page).unwrap();
+        let blocks = text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next());
+        for job in blocks.filter(|block| block.contains("kind: TrainingJob") && block.contains("apiVersion"))
+        {
+            let read = shoal_operator::api::written_jobs(job);
+            assert!(read.is_ok(), "{}: {:?}", page.display(), read.err());
+            found += 1;
+        }
+    }
+    assert!(found >= 2, "{found} jobs");
+}
