@@ -58,7 +58,7 @@ pub async fn start(plan: JobPlan, progress: &mut Progress) -> anyhow::Result<Sup
     let job = match tokio::time::timeout(SLOW_START, &mut started).await {
         Ok(job) => job?,
         Err(_) => {
-            progress.say("the master still reads the headers of the data set");
+            progress.say("the master still looks at the data set");
             started.await?
         }
     };

@@ -48,7 +48,7 @@ mod tests {
         let excluded = causes(&[(RewindCause::RecordsExcluded, 1)]);
         assert_eq!(text(1, &excluded), "once: records were left out");
         let lost = causes(&[(RewindCause::PserverLost, 2)]);
-        assert_eq!(text(2, &lost), "2 times: a pserver was lost of which there was no copy");
+        assert_eq!(text(2, &lost), "2 times: a pserver was lost, and no copy of its blocks was left");
         let both = causes(&[(RewindCause::CheckpointDamaged, 1), (RewindCause::RecordsExcluded, 2)]);
         assert_eq!(text(3, &both), "3 times: a checkpoint was damaged (1), records were left out (2)");
         assert_eq!(text(2, &excluded), "2 times: records were left out (1), why is not known (1)");

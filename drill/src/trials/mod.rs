@@ -173,7 +173,7 @@ fn take(summary: &mut Summary, arguments: &ChaosArguments, trial: Trial, baselin
     let (seed, faults, seconds) = (trial.seed, trial.faults.len(), trial.seconds);
     let total = match arguments.seeds {
         Some(Seeds { from, below }) => format!("job {} of {}", summary.jobs, below - from),
-        None => format!("{} of {} faults", summary.counts.total(), arguments.faults),
+        None => format!("{} faults, {} are wanted", summary.counts.total(), arguments.faults),
     };
     if why.is_empty() {
         let back = if rewinds > 0 { format!(", went back {rewinds} times") } else { String::new() };

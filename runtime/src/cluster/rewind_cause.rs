@@ -35,7 +35,7 @@ impl RewindCause {
     /// The cause in a clause.
     pub fn text(self) -> &'static str {
         match self {
-            RewindCause::PserverLost => "a pserver was lost of which there was no copy",
+            RewindCause::PserverLost => "a pserver was lost, and no copy of its blocks was left",
             RewindCause::CheckpointDamaged => "a checkpoint was damaged",
             RewindCause::RecordsExcluded => "records were left out",
         }
