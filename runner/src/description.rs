@@ -21,8 +21,8 @@ use tokio::time::Instant;
 
 /// What its log is called. What it prints is not a trainer's.
 const NAME: &str = "describe";
-/// A program that takes longer is told of.
-const SLOW: Duration = Duration::from_secs(10);
+/// A program that takes longer is told of: a person wonders what is waited for.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// A program that is to be asked.
 pub(crate) struct Asked<'a> {
@@ -99,7 +99,7 @@ async fn ended(process: &mut Process, patience: Duration) -> anyhow::Result<End>
         let waited = begun.elapsed();
         if waited >= SLOW && !std::mem::replace(&mut is_told, true) {
             note!(
-                "the program is still asked what its job begins with ({VARIABLE}); see {}",
+                "waiting for the program to say how many records it has and what its model begins as ({VARIABLE}); its log is {}",
                 process.log.display()
             );
         }
