@@ -7,7 +7,7 @@ use crate::shell;
 use anyhow::Context;
 use shoal_runtime::host::files;
 use shoal_runtime::host::rpc::tls::Role;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What a run keeps in its folder, beside the lock. Nobody else writes there.
 const KEPT: [&str; 10] = [
@@ -50,7 +50,14 @@ fn resolved(file: &Path) -> PathBuf {
     let place = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let is_there = |folder: &Path| Some((folder.to_owned(), std::fs::canonicalize(folder).ok()?));
     match place.ancestors().find_map(is_there) {
-        Some((folder, resolved)) => resolved.join(place.strip_prefix(&folder).unwrap_or(Path::new(""))),
+        Some((folder, resolved)) => {
+            let rest = place.strip_prefix(&folder).unwrap_or(Path::new(""));
+            // What is not there is a folder once it is made.
+            rest.components().fold(resolved, |at, part| match part {
+                Component::ParentDir => at.parent().map_or_else(PathBuf::new, Path::to_owned),
+                part => at.join(part),
+            })
+        }
         None => place,
     }
 }
@@ -119,12 +126,23 @@ impl RunFolder {
 
     /// The bounds on the number of trainers with which its newest life began; none where its journal does not tell.
     pub fn trainers(&self) -> Option<Bounds> {
-        let journal = journal::read(&std::fs::read_to_string(self.journal()).ok()?).ok()?;
-        let begun = journal.into_iter().rev().find_map(|entry| match entry {
-            Entry::Begun(begun) => Some(begun),
+        self.entries().into_iter().rev().find_map(|entry| match entry {
+            Entry::Begun(begun) => Some(begun.trainers),
             _ => None,
-        });
-        begun?.trainers
+        })?
+    }
+
+    /// How its newest life ended, in a word, and why, if its supervisor has said so.
+    pub fn end(&self) -> Option<(String, String)> {
+        match self.entries().pop()? {
+            Entry::Closed { how, why, .. } => Some((how, why)),
+            _ => None,
+        }
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let text = std::fs::read_to_string(self.journal()).unwrap_or_default();
+        journal::read(&text).unwrap_or_default()
     }
 
     /// The command that goes on with it.
@@ -266,6 +284,7 @@ mod tests {
             "r/state/deep/file",
             "r/logs/x",
             "r/../r/result.json",
+            "new/../r/state",
             "link",
         ] {
             assert!(refuse_kept(&folder.path().join(kept)).is_err(), "{kept}");

@@ -6,7 +6,6 @@ use super::text::sections;
 use crate::silence::Silence;
 use shoal_runner::client::{Client, JobChoice};
 use shoal_runner::folder::RunFolder;
-use shoal_runner::journal::{self, Entry};
 use shoal_runner::output::{Output, print};
 use shoal_runner::progress::Progress;
 use shoal_runner::screen::{Size, fitted};
@@ -138,13 +137,12 @@ pub(super) fn ended(choice: &JobChoice) -> Option<End> {
     if choice.master.is_some() {
         return None;
     }
-    let text = std::fs::read_to_string(RunFolder(choice.run.clone()).journal()).ok()?;
-    match journal::read(&text).ok()?.last()? {
-        Entry::Closed { how, .. } if how == "done" => Some(End::Done),
-        Entry::Closed { how, why, .. } if how == "interrupted" => Some(End::Interrupted(why.clone())),
-        Entry::Closed { why, .. } => Some(End::Failed(why.clone())),
-        _ => None,
-    }
+    let (how, why) = RunFolder(choice.run.clone()).end()?;
+    Some(match how.as_str() {
+        "done" => End::Done,
+        "interrupted" => End::Interrupted(why),
+        _ => End::Failed(why),
+    })
 }
 
 fn exit_code(end: &End) -> ExitCode {
@@ -167,6 +165,7 @@ fn exit_code(end: &End) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_runner::journal::{self, Entry};
 
     fn choice(run: &std::path::Path, master: Option<&str>) -> JobChoice {
         JobChoice { master: master.map(str::to_owned), run: run.to_owned(), tls: None, plaintext: false }

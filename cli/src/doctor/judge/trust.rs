@@ -2,6 +2,8 @@
 
 use crate::doctor::outcome::Outcome;
 use serde_json::json;
+use shoal_runner::shell;
+use std::path::Path;
 
 /// 2025-01-01: no clock that is right has ever said an earlier time to this code.
 const EARLIEST: u64 = 1_735_689_600;
@@ -123,7 +125,7 @@ fn judge_certificate(found: &Certificate, now: u64) -> Outcome {
         None if left < early => Outcome::warning(said, renew),
         None if *is_key_open => Outcome::warning(
             format!("{said}; everybody on this machine may read its key"),
-            format!("chmod 600 {folder}/key.pem"),
+            format!("chmod 600 {}", shell::quoted(Path::new(folder).join("key.pem").as_os_str())),
         ),
         None => Outcome::ok(said),
     };
