@@ -63,10 +63,14 @@ impl Progress {
 
     /// The status in one line.
     pub fn line(&mut self, status: &StatusReply, now: Instant) -> String {
-        let (seconds, phase, trainers) = (self.started.elapsed().as_secs_f64(), &status.phase, live(status));
+        let (seconds, phase) = (self.started.elapsed().as_secs_f64(), &status.phase);
+        let trainers = match live(status) {
+            1 => "1 trainer".to_owned(),
+            other => format!("{other} trainers"),
+        };
         if !status.is_progress_known {
             // Of a job that goes on, too: it is not at its first step.
-            return format!("{seconds:>5.1} s  {phase}  {trainers} trainers");
+            return format!("{seconds:>5.1} s  {phase}  {trainers}");
         }
         let rate = self.rate(status.records_trained, now);
         let left = status.records_planned.saturating_sub(status.records_trained);
@@ -78,7 +82,7 @@ impl Progress {
         let newest = status.evaluations.last().map(evaluations::values);
         let evaluated = newest.map_or_else(String::new, |values| format!("  {values}"));
         format!(
-            "{seconds:>5.1} s  {phase}{epoch}  step {}/{}  {} records/s  {trainers} trainers  ETA {}{evaluated}",
+            "{seconds:>5.1} s  {phase}{epoch}  step {}/{}  {} records/s  {trainers}  ETA {}{evaluated}",
             status.step,
             status.steps,
             word(rate, ""),

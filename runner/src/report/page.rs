@@ -68,7 +68,7 @@ fn evaluations(metrics: &[Metric]) -> String {
     let headings: Vec<String> = ["#Step".to_owned(), "#At".to_owned()].into_iter().chain(names).collect();
     let value = |metric: &Metric, at: usize| {
         let value = metric.points.get(at).and_then(|point| point.value);
-        value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+        value.map_or_else(|| "-".to_owned(), to_six_digits)
     };
     let row = |(at, point): (usize, &Point)| {
         let values = metrics.iter().map(|metric| value(metric, at));
@@ -76,6 +76,11 @@ fn evaluations(metrics: &[Metric]) -> String {
     };
     let rows: Vec<Vec<String>> = first.points.iter().enumerate().map(row).collect();
     table("Evaluations", &headings.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
+}
+
+/// As many digits of a metric as people compare. Its curve, and `result.json`, have all.
+fn to_six_digits(value: f64) -> String {
+    format!("{value:.5e}").parse().unwrap_or(value).to_string()
 }
 
 /// Nothing of a run that has all its records, as nearly all have.
