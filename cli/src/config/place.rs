@@ -1,6 +1,7 @@
 //! Where files of settings lie, and what is in them. It judges no setting, and reads no file of somebody else's that nobody named.
 
 use super::text::BYTES_MAX;
+use rustix::fs::{Mode, OFlags};
 use shoal_runner::exit::Exit;
 use std::ffi::OsString;
 use std::fs::File;
@@ -92,9 +93,19 @@ fn read(path: &Path, is_come_across: bool) -> Result<Option<Found>, Exit> {
     if !is_there {
         return Err(unread(&"it is no file"));
     }
-    let file = File::open(path).map_err(|error| unread(&error))?;
-    let owner = file.metadata().map_err(|error| unread(&error))?.uid();
-    if is_come_across && !is_trusted(owner, rustix::process::geteuid().as_raw()) {
+    // What has been put in the place of a file that was come across does not hold this up.
+    let waits = if is_come_across { OFlags::NONBLOCK } else { OFlags::empty() };
+    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | waits, Mode::empty());
+    let file = File::from(opened.map_err(|error| unread(&std::io::Error::from(error)))?);
+    let metadata = file.metadata().map_err(|error| unread(&error))?;
+    if is_come_across && !metadata.is_file() {
+        return Err(unread(&"it is no file"));
+    }
+    // Whoever made a link says what is read, too.
+    let link = std::fs::symlink_metadata(path).map_err(|error| unread(&error))?;
+    let user = rustix::process::geteuid().as_raw();
+    let foreign = [metadata.uid(), link.uid()].into_iter().find(|owner| !is_trusted(*owner, user));
+    if let Some(owner) = foreign.filter(|_| is_come_across) {
         return Err(Exit::Usage(format!(
             "{shown}: belongs to user {owner}, who could so choose what you run: read it, and name it by --config {shown}; \
              --config /dev/null goes on without it"
@@ -149,6 +160,22 @@ mod tests {
     fn a_file_of_another_user_is_not_come_across_even_by_root() {
         assert!(is_trusted(1000, 1000) && is_trusted(0, 1000) && is_trusted(0, 0));
         assert!(!is_trusted(1001, 1000) && !is_trusted(1000, 0));
+    }
+
+    /// Only root gives links away.
+    #[test]
+    fn a_link_of_another_user_is_followed_only_where_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("mine.toml"), folder.path().join(NAME));
+        std::fs::write(&file, "[run]\n").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(read(&link, true).unwrap().is_some());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::lchown(&link, Some(1001), None).unwrap();
+            let why = read(&link, true).unwrap_err().to_string();
+            assert!(why.contains("belongs to user 1001"), "{why}");
+            assert!(read(&link, false).unwrap().is_some());
+        }
     }
 
     #[test]
