@@ -37,6 +37,7 @@ pub mod reaper;
 pub mod record;
 mod silence;
 mod start;
+mod stopped;
 mod supervisor;
 mod tensorboard;
 pub mod told;

@@ -1,6 +1,7 @@
 //! One process of a local run with all that it has started, in whatever group and session: its output is in a log file of bounded size, and
 //! all of it is ended when this is dropped.
 
+use crate::stopped::{Stopped, is_stopped};
 use anyhow::Context;
 use rustix::process::{Pid, Signal};
 use shoal_job::Role;
@@ -53,6 +54,9 @@ pub struct Process {
     pub is_missed: bool,
     /// Since when the master hears nothing of it, if it does not.
     pub silent_since: Option<Instant>,
+    stopped: Stopped,
+    /// Whether this run itself has stopped it.
+    is_held: Cell<bool>,
     /// How long the log was when this process was started: what comes after it has said.
     log_begins: u64,
     child: Child,
@@ -114,6 +118,8 @@ impl Process {
             log,
             started: Instant::now(),
             is_missed: false,
+            stopped: Stopped::default(),
+            is_held: Cell::new(false),
             silent_since: None,
             log_begins,
             child,
@@ -209,10 +215,19 @@ impl Process {
 
     /// Sends a signal to all that belong to it. Those that are gone do not hear it, which is no error.
     pub fn signal(&self, signal: Signal) {
+        if signal == Signal::STOP || signal == Signal::CONT {
+            self.is_held.set(signal == Signal::STOP);
+        }
         if self.leader.is_none() && signal == Signal::KILL {
             self.was_killed.set(true);
         }
         self.tell(signal);
+    }
+
+    /// Whether somebody else has stopped it, or lets it go on, where that has to be told.
+    pub(crate) fn news_of_stops(&mut self) -> Option<bool> {
+        let (pid, is_held) = (self.pid, self.is_held.get());
+        self.stopped.news(Instant::now(), || !is_held && is_stopped(pid))
     }
 
     /// Tells it to leave: a trainer hands back its tasks then.

@@ -1,4 +1,5 @@
-//! Trainers that run and take no part: those that have not joined, and those of which the master hears nothing any more.
+//! Processes that run and take no part: trainers that have not joined, those of which the master hears nothing any more, and whoever is
+//! stopped by somebody else.
 
 use super::process::Process;
 use super::supervisor::Supervisor;
@@ -30,6 +31,21 @@ impl Supervisor {
                     trainer.log.display()
                 ));
             }
+        }
+    }
+
+    /// Tells of processes that somebody else has stopped, and of those that go on.
+    pub(super) fn tell_stops(&mut self) {
+        let Supervisor { trainers, pservers, master, record, notes, .. } = self;
+        let all = trainers.iter_mut().chain(pservers).chain([master]).filter(|one| !one.is_over());
+        for process in all {
+            let Some(is_stopped) = process.news_of_stops() else { continue };
+            let (kind, what) = match is_stopped {
+                true => ("freeze", "stopped by somebody (SIGSTOP)"),
+                false => ("thaw", "goes on (SIGCONT)"),
+            };
+            record.fault(kind, process.role, &process.name, what);
+            notes.push(format!("{} {what}", process.name));
         }
     }
 

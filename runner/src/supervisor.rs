@@ -77,6 +77,7 @@ impl Supervisor {
 
     async fn look_after(&mut self) -> anyhow::Result<bool> {
         self.notice_ends()?;
+        self.tell_stops();
         self.keep_master()?;
         if !self.look(self.is_disturbed).await? {
             return Ok(true);

@@ -177,6 +177,9 @@ async fn a_trainer_that_somebody_ends_is_replaced_and_the_model_is_the_same() {
         assert_eq!(supervisor.end_within(PATIENCE).await.unwrap(), Some(0));
         assert_eq!(job.hash(name).unwrap(), undisturbed, "{name}");
         assert!(job.logs(name).contains(&"trainer-1.log".to_owned()), "{name}: it was not replaced");
+        let journal = std::fs::read_to_string(job.path(name).join("journal.jsonl")).unwrap();
+        let is_told = journal.contains("stopped by somebody (SIGSTOP)");
+        assert_eq!(is_told, signal == Signal::STOP, "{name}: {journal}");
     }
 }
 
