@@ -82,7 +82,7 @@ impl std::fmt::Display for Bounds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.min == self.max {
             true => write!(f, "{}", self.min),
-            false => write!(f, "{} to {}", self.min, self.max),
+            false => write!(f, "{}:{}", self.min, self.max),
         }
     }
 }

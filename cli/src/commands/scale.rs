@@ -34,7 +34,7 @@ fn check(job: &JobChoice, trainers: u32) -> Result<(), Exit> {
         return Ok(());
     };
     Err(Exit::Usage(format!(
-        "--trainers {trainers}: this run was started with {bounds} trainers; start one with --trainers MIN:MAX to scale it"
+        "--trainers {trainers}: this run was started with --trainers {bounds}; start one with --trainers MIN:MAX to scale it"
     )))
 }
 

@@ -145,7 +145,7 @@ fn commands_about_a_run_do_not_reach_another_job_at_its_masters_address() {
     within_a_minute("the stranger", || status(here, &master));
     for words in [
         &["status"][..],
-        &["scale", "--trainers", "7"],
+        &["scale", "--pservers", "7"],
         &["drain", "--pserver", "pserver-0"],
         &["migrate", "--pserver", "pserver-0"],
         &["export", "--file", "m.safetensors"],

@@ -126,7 +126,7 @@ fn a_running_job_shows_its_status_scales_and_leaves_nothing_behind_on_ctrl_c() {
     assert_eq!((&status["phase"], &status["epochs"]), (&Value::from("training"), &Value::from(2)));
     let beyond = world.shoal(&["scale", "--trainers", "4", "--run", "runs/here"]);
     let said = String::from_utf8_lossy(&beyond.stderr);
-    assert!(beyond.status.code() == Some(2) && said.contains("with 1 to 3 trainers"), "{said}");
+    assert!(beyond.status.code() == Some(2) && said.contains("with --trainers 1:3"), "{said}");
     let scaled =
         closing(&world.shoal(&["scale", "--trainers", "3", "--run", "runs/here", "-o", "json"])).unwrap();
     assert_eq!((&scaled["trainers_before"], &scaled["trainers"]), (&Value::from(1), &Value::from(3)));
