@@ -89,14 +89,25 @@ impl Frame {
     }
 }
 
-/// What came of reading the losses.
-enum LossesRead {
-    /// No trainer has said yet what the model has.
-    NotDeclared,
+/// Whether the losses of a job can be read.
+#[derive(Debug, PartialEq)]
+enum Readable {
+    /// No trainer has said yet what the model has, or its blocks have no place.
+    NotYet,
     /// The program counts none.
-    NotCounted,
-    /// The pservers were asked.
-    Asked,
+    Never,
+    Now,
+}
+
+impl Readable {
+    fn of(status: &StatusReply) -> Readable {
+        let Some(declaration) = &status.declaration else { return Readable::NotYet };
+        if !declaration.parameters.iter().any(|parameter| parameter.name == losses::NAME) {
+            return Readable::Never;
+        }
+        let is_placed = status.is_progress_known && status.routing.is_some();
+        if is_placed { Readable::Now } else { Readable::NotYet }
+    }
 }
 
 /// A page's content as it becomes.
@@ -189,14 +200,15 @@ impl Feed {
                 // A new master may listen somewhere else.
                 self.client = None;
                 self.view.missed(format!("{error:#}"));
+                return;
             }
         }
         if self.losses_due.is_some_and(|due| Instant::now() >= due) {
-            let read = self.read_losses().await.unwrap_or(LossesRead::Asked);
-            self.losses_due = match read {
-                LossesRead::NotDeclared => Some(Instant::now()),
-                LossesRead::NotCounted => None,
-                LossesRead::Asked => Some(Instant::now() + LOSSES_PAUSE),
+            self.losses_due = match self.read_losses().await {
+                Ok(Readable::NotYet) => Some(Instant::now()),
+                Ok(Readable::Never) => None,
+                // Where the job's steps are faster than its losses are read, the next try may succeed.
+                Ok(Readable::Now) | Err(_) => Some(Instant::now() + LOSSES_PAUSE),
             };
         }
     }
@@ -229,18 +241,14 @@ impl Feed {
         client.status_within(ANSWER, with_model).await
     }
 
-    /// Where the job's steps are faster than its losses are read, the next try may succeed.
-    async fn read_losses(&mut self) -> anyhow::Result<LossesRead> {
+    async fn read_losses(&mut self) -> anyhow::Result<Readable> {
         let status = self.ask(true).await?;
-        let (Some(client), Some(declaration)) = (&self.client, &status.declaration) else {
-            return Ok(LossesRead::NotDeclared);
-        };
-        if !declaration.parameters.iter().any(|parameter| parameter.name == losses::NAME) {
-            return Ok(LossesRead::NotCounted);
+        let readable = Readable::of(&status);
+        if let (Readable::Now, Some(client)) = (&readable, &self.client) {
+            let counted = losses::at_pservers(&status, client.dial()).await?;
+            counted.into_iter().for_each(|losses| self.view.counted(losses));
         }
-        let counted = losses::at_pservers(&status, client.dial()).await?;
-        counted.into_iter().for_each(|losses| self.view.counted(losses));
-        Ok(LossesRead::Asked)
+        Ok(readable)
     }
 
     /// What the closing object of a run that is done says.
@@ -254,6 +262,36 @@ impl Feed {
         self.view.concluded(Conclusion { hashes, ..Conclusion::default() });
         if let Some(losses) = self.view.begun().and_then(|begun| losses::in_model(&folder.model(), begun)) {
             self.view.counted(losses);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_runtime::wire::proto::{Declaration, Parameter, Routing};
+
+    #[test]
+    fn losses_are_read_once_a_model_that_counts_them_is_declared_and_has_its_place() {
+        let declared = |name: &str| {
+            let parameter = Parameter { name: name.to_owned(), ..Parameter::default() };
+            Some(Declaration { parameters: vec![parameter], ..Declaration::default() })
+        };
+        let status = |declaration, routing, is_progress_known| StatusReply {
+            declaration,
+            routing,
+            is_progress_known,
+            ..StatusReply::default()
+        };
+        let placed = || Some(Routing::default());
+        for (status, readable) in [
+            (status(None, None, false), Readable::NotYet),
+            (status(declared("loss"), None, true), Readable::NotYet),
+            (status(declared("loss"), placed(), false), Readable::NotYet),
+            (status(declared("loss"), placed(), true), Readable::Now),
+            (status(declared("weight"), None, false), Readable::Never),
+        ] {
+            assert_eq!(Readable::of(&status), readable, "{status:?}");
         }
     }
 }
