@@ -115,9 +115,10 @@ fn no_role_ends_because_the_disk_of_its_log_is_full() {
         eprintln!("NOT TESTED: a full disk needs root on Linux, with util-linux");
         return;
     }
-    let fill = "cat /dev/zero > $RUN/logs/filling 2>/dev/null";
+    // No more than that, should it come to another disk.
+    let fill = "head -c 16M /dev/zero > $RUN/logs/filling 2>/dev/null";
     let meanwhile = format!(
-        "(until [ -s $RUN/master.address ]; do sleep 0.05; done; {fill}; sleep 0.6; rm $RUN/logs/filling) &"
+        "(until [ -s $RUN/master.address ]; do sleep 0.05; done; {fill}; sleep 0.6; rm $RUN/logs/filling) & meanwhile=$!;"
     );
     for (run, before, meanwhile) in [
         ("full", format!("{fill};"), ""),
@@ -127,7 +128,7 @@ fn no_role_ends_because_the_disk_of_its_log_is_full() {
         // Logs of everything, so that each role writes all the time.
         let text = format!(
             "RUN={run}; mkdir -p $RUN/logs; mount -t tmpfs -o size=4m,nr_inodes=30 logs $RUN/logs; {before} {meanwhile}\n\
-             SHOAL_LOG=debug {RUN} --pace-millis 5 --pservers 2 --folder $RUN -- \"$COUNT\"; ended=$?\n\
+             SHOAL_LOG=debug {RUN} --pace-millis 5 --pservers 2 --folder $RUN -- \"$COUNT\"; ended=$?; kill $meanwhile 2>/dev/null\n\
              cp $RUN/logs/*.log $RUN/ 2>/dev/null; umount -l $RUN/logs; exit $ended"
         );
         let mut command = Command::new("unshare");
