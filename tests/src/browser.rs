@@ -9,8 +9,9 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tokio::time::Instant;
 
-/// How long a driver may take for one thing.
+/// How long a driver may take for one thing, and to begin.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page. It ends with this.
@@ -55,16 +56,13 @@ impl Browser {
         let arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", &size];
         let wanted =
             json!({ "capabilities": { "alwaysMatch": { "goog:chromeOptions": { "args": arguments } } } });
-        let mut begun = driver.call("POST", "/session", &wanted);
-        for _ in 0..100 {
-            if begun.is_ok() {
-                break;
-            }
-            // clippy.toml has no sleep for threads: a process sleeps.
-            Command::new("sleep").arg("0.1").status()?;
-            begun = driver.call("POST", "/session", &wanted);
+        let listens_by = Instant::now() + PATIENCE;
+        while let Err(error) = TcpStream::connect(("127.0.0.1", port)) {
+            ensure!(Instant::now() < listens_by, "the driver does not listen at port {port}: {error}");
+            pause()?;
         }
-        let id = begun?["sessionId"].as_str().context("no session")?.to_owned();
+        let begun = driver.call("POST", "/session", &wanted)?;
+        let id = begun["sessionId"].as_str().context("no session")?.to_owned();
         let browser = Browser { driver, session: format!("/session/{id}") };
         // Windows have a least width.
         let metrics =
@@ -93,6 +91,11 @@ impl Browser {
     fn call(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         self.driver.call("POST", &format!("{}{path}", self.session), body)
     }
+}
+
+/// A tenth of a second. clippy.toml has no sleep for threads: a process sleeps.
+pub fn pause() -> std::io::Result<()> {
+    Command::new("sleep").arg("0.1").status().map(drop)
 }
 
 impl Drop for Browser {

@@ -2,14 +2,16 @@
 //! driver the tests of the browser say so and pass, or fail when `SHOAL_REQUIRE_ALL=1`.
 
 use serde_json::Value;
-use shoal_tests::browser::{Browser, ask, missing};
+use shoal_tests::browser::{Browser, ask, missing, pause};
 use shoal_tests::processes::{Job, closing, pack_digits, programs};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// Looks at a page, a tenth of a second after each other.
-const LOOKS: u32 = 1200;
+/// How long is waited for what is to be on a page.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A browser as wide as that; none where none can be had.
 fn browser(width: u32) -> Option<Browser> {
@@ -21,8 +23,16 @@ fn browser(width: u32) -> Option<Browser> {
     Some(Browser::start(width, 1200).unwrap())
 }
 
-fn pause() {
-    Command::new("sleep").arg("0.1").status().unwrap();
+/// The first that a look gives, a tenth of a second after each other; none if none comes in time.
+fn first<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        pause().unwrap();
+    }
+    None
 }
 
 /// Starts a command that serves a page, and reads where. What it says later is read, too, so that it never waits.
@@ -61,31 +71,25 @@ fn press(browser: &Browser, label: &str, expected: &str) -> String {
         if (one) { document.getElementById('answer').textContent = '…'; one.click(); }
         return Boolean(one);";
     let read = "return document.getElementById('answer').textContent";
-    let mut answer = String::new();
-    for look in 0..LOOKS {
-        if look % 20 == 0 && browser.run(click, label).unwrap() == true {
+    let (mut answer, mut looks) = (String::new(), 0..);
+    let found = first(|| {
+        if looks.next()? % 20 == 0 && browser.run(click, label).unwrap() == true {
             answer = "…".to_owned();
         }
-        pause();
         if answer == "…" {
             answer = browser.run(read, "").unwrap().as_str().unwrap().to_owned();
         }
-        if answer.contains(expected) {
-            return answer;
-        }
-    }
-    panic!("{label} was not done: {answer:?}");
+        answer.contains(expected).then(|| answer.clone())
+    });
+    found.unwrap_or_else(|| panic!("{label} was not done: {answer:?}"))
 }
 
 fn wait_for(browser: &Browser, what: &str, script: &str) -> Value {
-    for _ in 0..LOOKS {
-        let value = browser.run(script, "").unwrap();
-        if !value.is_null() && value != false {
-            return value;
-        }
-        pause();
-    }
-    panic!("{what} is not on the page: {}", browser.run("return document.body.innerText", "").unwrap());
+    let found =
+        first(|| Some(browser.run(script, "").unwrap()).filter(|value| !value.is_null() && value != false));
+    found.unwrap_or_else(|| {
+        panic!("{what} is not on the page: {}", browser.run("return document.body.innerText", "").unwrap())
+    })
 }
 
 #[test]
@@ -158,20 +162,17 @@ fn is_shown_again(browser: &Browser, folder: &Path) {
 /// The first frame with losses and two trainers, beyond the first evaluation.
 fn seen_while_it_trains(address: &str) -> Value {
     let mut latest = Value::Null;
-    for _ in 0..LOOKS {
+    let found = first(|| {
         match frame(address) {
             Ok(now) => latest = now,
             Err(error) => panic!("{error:#}, and what is looked for was not in {latest}"),
         }
-        if latest["curves"]["loss"].is_array()
+        let is_it = latest["curves"]["loss"].is_array()
             && latest["numbers"]["trainers"] == 2
-            && latest["progress"]["step"].as_u64() > Some(20)
-        {
-            return latest;
-        }
-        pause();
-    }
-    panic!("what is looked for is not in {latest}");
+            && latest["progress"]["step"].as_u64() > Some(20);
+        is_it.then(|| latest.clone())
+    });
+    found.unwrap_or_else(|| panic!("what is looked for is not in {latest}"))
 }
 
 /// Without a browser: what programs read of a page, of a run under way and of the same one when it is over.
@@ -206,14 +207,8 @@ fn a_page_tells_of_a_run_while_it_trains_and_from_its_folder_afterwards() {
     let mut again = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut address = String::new();
     BufReader::new(again.stdout.take().unwrap()).read_line(&mut address).unwrap();
-    let mut over = Value::Null;
-    for _ in 0..LOOKS {
-        over = frame(address.trim()).unwrap();
-        if !over["conclusion"].is_null() {
-            break;
-        }
-        pause();
-    }
+    let over = first(|| Some(frame(address.trim()).unwrap()).filter(|over| !over["conclusion"].is_null()));
+    let over = over.expect("it does not tell how the run ended");
     again.kill().unwrap();
     again.wait().unwrap();
     assert_eq!((&over["phase"], &over["progress"]["step"]), (&"done".into(), &closed["steps"]), "{over}");
