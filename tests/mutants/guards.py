@@ -345,4 +345,50 @@ GUARDS = [
         "an evaluation begins when all training before it is applied",
         (MASTER + "runs.rs", "self.until.min(self.course.barrier(front)).min(", "self.until.min("),
     ),
+    guard(
+        "recorded-of-one-history",
+        "hashes of an earlier history are not taken for those of this one",
+        (MASTER + "recording.rs", "if rewind != self.rewind || version < self.below || at >= blocks {", "if version < self.below || at >= blocks {"),
+        (MASTER + "recording.rs", "step.blocks.get_mut(at).filter(|_| step.rewind == rewind)", "step.blocks.get_mut(at)"),
+    ),
+    guard(
+        "recorded-copies-compared",
+        "copies of a block that differ at one version and term end the job",
+        (MASTER + "recording.rs", "if known.hashes != told.hashes {", "if false {"),
+    ),
+    guard(
+        "recorded-under-the-later-term",
+        "a version that was made again under a later term counts as it was made then",
+        (MASTER + "recording.rs", "Some(known) if known.term > term => {}", "Some(known) if known.term != term => {}"),
+    ),
+    guard(
+        "recorded-is-durable",
+        "pservers forget hashes only once they are durable",
+        (MASTER + "recording.rs", "given.for_each(|step| step.stage = Stage::Gathering);", "given.for_each(|step| step.stage = Stage::Settled);"),
+    ),
+    guard(
+        "recorded-queue-of-one-history",
+        "what a pserver recorded of an earlier history is not told any more",
+        (PSERVER + "block/recorder.rs", "        if Some(of.rewind) > waiting.rewind {\n            waiting.forget();\n", "        if Some(of.rewind) > waiting.rewind {\n"),
+    ),
+    guard(
+        "recorded-is-kept-until-settled",
+        "what a pserver recorded is told again until it is settled",
+        (PSERVER + "block/recorder.rs", "waiting.hashes.retain(|(_, of)| of.version >= below);", "waiting.hashes.clear();"),
+    ),
+    guard(
+        "verified-in-one-history",
+        "computations of two histories are not compared",
+        (MASTER + "verification.rs", "if verified.rewind != self.rewind || !is_known {", "if !is_known {"),
+    ),
+    guard(
+        "verified-by-another-lease",
+        "a word that is repeated is no second computation",
+        (MASTER + "verification.rs", "                if first.verified.lease == verified.lease\n                    || first.verified.exclusions > verified.exclusions =>", "                if first.verified.exclusions > verified.exclusions =>"),
+    ),
+    guard(
+        "verified-of-the-same-records",
+        "computations with other records left out are not compared",
+        (MASTER + "verification.rs", "check.first.take_if(|first| first.verified.exclusions < verified.exclusions)", "check.first.take_if(|_| false)"),
+    ),
 ]
