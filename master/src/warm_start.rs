@@ -88,7 +88,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let asked = Some((folder.path().display().to_string(), "m".to_owned()));
         let error = format!("{:#}", pinned(asked, &MemoryStore::new()).await.unwrap_err());
-        assert!(error.contains("--warm-start") && error.contains("/m: there is no such object"), "{error}");
+        assert!(error.contains("--warm-start") && error.contains("/m: nothing is there"), "{error}");
+        assert_eq!(error.matches("nothing is there").count(), 1, "said once: {error}");
         assert_eq!(pinned(None, &MemoryStore::new()).await.unwrap(), None);
     }
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub enum ReadError {
     /// The file is not there, or the system failed.
     #[error(
-        "cannot read {file} at offset {offset}: {source}; the file must be reachable under this path by every trainer"
+        "cannot read {file} at offset {offset}: {said}; the file must be reachable under this path by every trainer"
     )]
     Io {
         /// The file.
@@ -34,15 +34,15 @@ pub enum ReadError {
         /// The chunk's offset in it.
         offset: u64,
         /// What the system said.
-        source: std::io::Error,
+        said: std::io::Error,
     },
     /// The object is not there, its store does not answer or says no; the message names it and says what to set.
-    #[error("cannot read the chunk at offset {offset}: {source}")]
+    #[error("cannot read the chunk at offset {offset}: {why}")]
     Object {
         /// The chunk's offset in it.
         offset: u64,
         /// What went wrong.
-        source: StorageError,
+        why: StorageError,
     },
     /// The chunk is damaged; the message names file, offset and chunk.
     #[error(transparent)]
@@ -176,7 +176,7 @@ async fn read_chunk(
     let decode = move || catch_unwind(AssertUnwindSafe(|| decoded(&slice, bytes)));
     let chunk = processors.over(becomes, decode).await.unwrap_or_else(|panic| {
         let why = format!("decoding it panicked: {}", panic_words(&*panic));
-        Err(ReadError::Io { file, offset, source: std::io::Error::other(why) })
+        Err(ReadError::Io { file, offset, said: std::io::Error::other(why) })
     });
     Ok((chunk?, stored))
 }

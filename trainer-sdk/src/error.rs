@@ -108,7 +108,7 @@ pub enum TrainError {
     #[error("the job has failed: {0}")]
     JobFailed(String),
     /// The device on which the program has parameters cannot be used, or has failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Device(#[from] DeviceError),
     /// Settings that cannot work.
     #[error("{0}")]

@@ -20,10 +20,16 @@ pub enum Unread {
     #[error(
         "something else than a job's document ({0}): use another store, or the build that wrote it (docs/versions.md)"
     )]
-    NoDocument(#[from] serde_json::Error),
+    NoDocument(serde_json::Error),
     /// It says what no job can be, so that something else than a master has written it.
     #[error("a job's document that no master has written ({0}): restore the store, or use another")]
     NoJob(String),
+}
+
+impl From<serde_json::Error> for Unread {
+    fn from(error: serde_json::Error) -> Unread {
+        Unread::NoDocument(error)
+    }
 }
 
 /// What is read first, and stands in every format.

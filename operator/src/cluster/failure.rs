@@ -7,13 +7,19 @@ use crate::decide::Broken;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReconcileError {
     #[error("{}", said(.0))]
-    Api(#[from] kube::Error),
+    Api(kube::Error),
     #[error("it took more than {} s", RECONCILE_MAX.as_secs())]
     Deadline,
     #[error("this operator does not lead any more")]
     NotLeading,
     #[error(transparent)]
     Broken(#[from] Broken),
+}
+
+impl From<kube::Error> for ReconcileError {
+    fn from(error: kube::Error) -> ReconcileError {
+        ReconcileError::Api(error)
+    }
 }
 
 impl ReconcileError {

@@ -17,7 +17,7 @@ const STRETCH_BYTES: u64 = 1 << 20;
 pub enum WarmStartError {
     /// Storage did not answer, or said no.
     #[error("--warm-start: {0}")]
-    Storage(#[from] StorageError),
+    Storage(StorageError),
     /// The file is another one than was pinned, damaged, or does not fit the declaration.
     #[error("--warm-start {at}: {what}")]
     Unfit {
@@ -46,6 +46,12 @@ pub async fn pin(place: &str, file: &str) -> Result<WarmStart, WarmStartError> {
     parse(&storage, file, &head, bytes)?;
     let header_sha256 = Sha256::digest(&head).into();
     Ok(WarmStart { place: place.to_owned(), file: file.to_owned(), bytes, header_sha256 })
+}
+
+impl From<StorageError> for WarmStartError {
+    fn from(error: StorageError) -> WarmStartError {
+        WarmStartError::Storage(error)
+    }
 }
 
 impl WarmStartError {

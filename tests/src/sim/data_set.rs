@@ -127,7 +127,7 @@ impl ChunkSource for DataSet {
             stored.map(<[u8]>::to_vec).ok_or_else(|| ReadError::Io {
                 file: slice.file.clone(),
                 offset: slice.chunk_offset,
-                source: std::io::ErrorKind::NotFound.into(),
+                said: std::io::ErrorKind::NotFound.into(),
             })
         })
     }

@@ -89,7 +89,7 @@ fn a_file_that_does_not_fit_ends_the_run_with_parameter_file_and_way_out() {
     std::fs::write(folder.path().join("narrow.safetensors"), file).unwrap();
     for (file, said) in [
         ("narrow.safetensors", ["\"hidden.weight\" has the shape [2, 2]", "declared shape"]),
-        ("nowhere.safetensors", ["nowhere.safetensors", "there is no such object"]),
+        ("nowhere.safetensors", ["nowhere.safetensors", "nothing is there"]),
     ] {
         let run = format!("runs/{file}");
         let more = ["--folder", &run, "--warm-start", file];

@@ -6,6 +6,7 @@
 mod arrows;
 mod code;
 mod documents;
+mod errors;
 mod features;
 mod hygiene;
 mod names;
@@ -170,6 +171,11 @@ fn every_source_file_says_what_it_is_for() {
 #[test]
 fn no_module_is_named_after_a_drawer() {
     tree::assert_none(code::check_names(&Tree::read()));
+}
+
+#[test]
+fn no_error_says_its_source_twice() {
+    tree::assert_none(errors::check(&Tree::read()));
 }
 
 #[test]

@@ -59,7 +59,7 @@ async fn read_object(buckets: &Buckets, slice: &Slice) -> Result<Vec<u8>, ReadEr
         Ok(bytes) => Ok(bytes.into()),
         // When it was pinned the chunk was all there.
         Err(StorageError::Damaged { .. }) => Err(changed(slice)),
-        Err(source) => Err(ReadError::Object { offset, source }),
+        Err(why) => Err(ReadError::Object { offset, why }),
     }
 }
 
@@ -69,11 +69,8 @@ async fn read_file(slice: &Slice) -> Result<Vec<u8>, ReadError> {
     let path = file.clone();
     let read = tokio::task::spawn_blocking(move || read_range(Path::new(&path), offset, bytes)).await;
     // The outer error is a panic in the reading thread.
-    read.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(|source| ReadError::Io {
-        file,
-        offset,
-        source,
-    })
+    let read = read.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
+    read.map_err(|said| ReadError::Io { file, offset, said })
 }
 
 fn read_range(file: &Path, offset: u64, bytes: u64) -> std::io::Result<Vec<u8>> {

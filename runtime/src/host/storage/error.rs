@@ -26,7 +26,7 @@ pub enum StorageError {
         advice: String,
     },
     /// There is no such object.
-    #[error("{at}: there is no such object; was it deleted, and do all processes see the same place?")]
+    #[error("{at}: nothing is there; was it deleted, and do all processes see the same place?")]
     Missing {
         /// Place and object.
         at: String,
