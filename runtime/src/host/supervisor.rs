@@ -92,14 +92,17 @@ impl Process {
 /// What the system says of a process.
 struct Stat {
     lives: bool,
+    is_stopped: bool,
     group: u32,
     began: u64,
 }
 
 /// See proc(5).
 fn stat(pid: u32) -> io::Result<Stat> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    parsed(&text).ok_or_else(|| io::Error::other("/proc/PID/stat in words that are not known"))
+    // A name may have any bytes, and is cut within a letter.
+    let text = std::fs::read(format!("/proc/{pid}/stat"))?;
+    parsed(&String::from_utf8_lossy(&text))
+        .ok_or_else(|| io::Error::other("/proc/PID/stat in words that are not known"))
 }
 
 fn parsed(text: &str) -> Option<Stat> {
@@ -109,7 +112,13 @@ fn parsed(text: &str) -> Option<Stat> {
     let state = fields.next()?;
     let group = fields.nth(1)?.parse().ok()?;
     let began = fields.nth(16)?.parse().ok()?;
-    Some(Stat { lives: !matches!(state, "Z" | "X" | "x"), group, began })
+    let lives = !matches!(state, "Z" | "X" | "x");
+    Some(Stat { lives, is_stopped: state == "T", group, began })
+}
+
+/// Whether a process is stopped by a signal. One that the system does not tell of is not.
+pub fn is_stopped(pid: u32) -> bool {
+    stat(pid).is_ok_and(|stat| stat.is_stopped)
 }
 
 /// Whether an error says that there is no such process.
@@ -218,6 +227,30 @@ mod tests {
         assert!(is_absence(&io::Error::from_raw_os_error(3)), "ESRCH: it ended while it was read");
         assert!(!is_absence(&io::Error::from_raw_os_error(24)), "EMFILE: no file can be opened");
         assert!(parsed("7 (a) b) S 1 2 3").is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_stopped_is_known_whatever_it_is_called() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        // A letter that is cut, as the system cuts names of more than fifteen bytes.
+        let program = folder.path().join(std::ffi::OsStr::from_bytes(b"a) T (b \xc3"));
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        let mut command = Command::new(program);
+        let mut child =
+            command.args(["-c", "read line"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        assert!(Process { pid, began: None }.lives() && !is_stopped(pid));
+        kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+        let stopped = async {
+            while !is_stopped(pid) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), stopped).await.unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(pid));
     }
 
     #[tokio::test]
