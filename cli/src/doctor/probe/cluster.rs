@@ -12,9 +12,12 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use shoal_operator::api::{GROUP, VERSION, definitions};
 
-/// What commands need in the job's namespace: verb, group, resource, subresource, and which commands need it. `ui` needs the secret of the
+/// Verb, group, resource, subresource, and which commands need it.
+type Needed = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// What commands need in the job's namespace. `ui` needs the secret of the
 /// job's client, too, which may be granted by its name alone; `collect` looks at the whole cluster.
-const RIGHTS: [(&str, &str, &str, &str, &str); 12] = [
+const RIGHTS: [Needed; 12] = [
     ("get", GROUP, "trainingjobs", "", "every command"),
     ("list", GROUP, "trainingjobs", "", "get"),
     ("watch", GROUP, "trainingjobs", "", "wait, submit --watch"),
@@ -26,8 +29,11 @@ const RIGHTS: [(&str, &str, &str, &str, &str); 12] = [
     ("get", "", "pods", "log", "logs"),
     ("list", "", "events", "", "why"),
     ("get", "", "pods", "portforward", "ui"),
-    ("create", "", "pods", "portforward", "ui"),
+    CREATE_FORWARDS,
 ];
+/// From this minor version on forwarding a port creates something.
+const CREATES_FORWARDS: u32 = 35;
+const CREATE_FORWARDS: Needed = ("create", "", "pods", "portforward", "ui");
 
 /// What was found of a cluster.
 pub(crate) struct Found {
@@ -60,8 +66,12 @@ pub(crate) fn ask(choice: &ClusterChoice) -> Result<Found, String> {
     runtime.block_on(async {
         let cluster = choice.connect().await.map_err(|error| format!("{error:#}"))?;
         let version = cluster.client.apiserver_version().await.map_err(told)?;
-        let (served, rights, operators, unknown_fields) =
-            tokio::join!(served(&cluster), rights(&cluster), operators(&cluster), fields(&cluster));
+        let (served, rights, operators, unknown_fields) = tokio::join!(
+            served(&cluster),
+            rights(&cluster, minor(&version.minor)),
+            operators(&cluster),
+            fields(&cluster)
+        );
         let namespace = cluster.namespace;
         let version = (version.major, version.minor);
         Ok(Found { version, namespace, served, unknown_fields, rights, operators })
@@ -85,11 +95,23 @@ async fn fields(cluster: &Cluster) -> Option<Vec<String>> {
     Some(unknown_fields(definitions().first()?, &theirs, VERSION))
 }
 
-async fn rights(cluster: &Cluster) -> Result<Vec<Right>, String> {
+/// Of `20+`, as some say it, 20; what is no number is of a server that is newer than all that are known.
+fn minor(said: &str) -> u32 {
+    let digits = said.find(|one: char| !one.is_ascii_digit()).unwrap_or(said.len());
+    said[..digits].parse().unwrap_or(u32::MAX)
+}
+
+/// The rights that a server of that minor version asks for.
+fn needed(minor: u32) -> impl Iterator<Item = Needed> {
+    let is_asked_for = move |right: &Needed| minor >= CREATES_FORWARDS || *right != CREATE_FORWARDS;
+    RIGHTS.into_iter().filter(is_asked_for)
+}
+
+async fn rights(cluster: &Cluster, minor: u32) -> Result<Vec<Right>, String> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client.clone());
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let mut rights = Vec::new();
-    for (verb, group, resource, subresource, needed_by) in RIGHTS {
+    for (verb, group, resource, subresource, needed_by) in needed(minor) {
         let asked = ResourceAttributes {
             namespace: Some(cluster.namespace.clone()),
             verb: some(verb),
@@ -126,4 +148,16 @@ async fn operators(cluster: &Cluster) -> Result<Vec<Operator>, String> {
         Operator { namespace, image, ready, wanted: wanted.unwrap_or(1) }
     };
     Ok(found.items.into_iter().map(operator).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_does_not_ask_for_is_not_missed() {
+        let creates = |said: &str| needed(minor(said)).any(|right| right == CREATE_FORWARDS);
+        assert_eq!(["20+", "34", "35", "36-gke.1", "new"].map(creates), [false, false, true, true, true]);
+        assert_eq!(needed(20).count(), RIGHTS.len() - 1);
+    }
 }
