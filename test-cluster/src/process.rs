@@ -19,8 +19,10 @@ pub(super) fn start(pod: &Pod, place: &Place<'_>) -> anyhow::Result<(Child, Path
     let [container] = &pod_spec.containers[..] else { bail!("pods of several containers are not run here") };
     let environment = spec::environment(pod, container, place);
     // All addresses are one here, for these pods have no network of their own.
-    let expand =
-        |text: &String| spec::expanded(text, &environment).replace("0.0.0.0:", &format!("{}:", place.ip));
+    let expand = |text: &String| {
+        let text = spec::expanded(text, &environment);
+        text.strip_prefix("0.0.0.0:").map(|port| format!("{}:{port}", place.ip)).unwrap_or(text)
+    };
     let command: Vec<String> =
         container.command.iter().flatten().chain(container.args.iter().flatten()).map(expand).collect();
     if container.command.is_none() {

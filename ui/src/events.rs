@@ -58,7 +58,7 @@ impl Events {
             }
             Entry::Fault(fault) => {
                 let kind = match fault.kind.as_str() {
-                    "thaw" | "heal" => "heal",
+                    "thaw" | "heal" | "continues" => "heal",
                     "join" => "come",
                     "leave" => "gone",
                     "migrate" => "moved",

@@ -16,8 +16,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Between two looks.
+/// Between two looks, and where a job elsewhere has not answered.
 const PAUSE: Duration = Duration::from_millis(500);
+const AWAY_PAUSE: Duration = Duration::from_secs(2);
 /// Between two readings of the losses, which ask for the whole declaration and routing.
 const LOSSES_PAUSE: Duration = Duration::from_secs(2);
 /// How long a master may take to answer.
@@ -174,8 +175,11 @@ impl Feed {
             if is_last {
                 return;
             }
+            // Of a master elsewhere others are asked where it is.
+            let pause =
+                if self.client.is_none() && self.source.folder.is_none() { AWAY_PAUSE } else { PAUSE };
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(pause) => {}
                 changed = concluded.changed() => if changed.is_err() { return },
             }
         }

@@ -49,7 +49,11 @@ async fn source(arguments: &UiArguments) -> anyhow::Result<Source> {
 
 pub(crate) async fn run(arguments: UiArguments) -> anyhow::Result<ExitCode> {
     let mut shutdown = Shutdown::on_signal()?;
-    let source = source(&arguments).await?;
+    let source = tokio::select! {
+        biased;
+        () = shutdown.wait() => return Err(Exit::interrupted(&shutdown).into()),
+        source = source(&arguments) => source?,
+    };
     if let Some(folder) = &source.folder
         && !folder.journal().is_file()
         && folder.master().is_err()

@@ -15,8 +15,9 @@ use shoal_ui::Source;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the certificate is looked at again.
+/// How often the certificate is looked at again, and how long that may take.
 const LOOK: Duration = Duration::from_secs(600);
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// The job of that name, if it has a master that can be reached.
 pub(crate) async fn source(choice: &ClusterChoice, name: &str) -> anyhow::Result<Source> {
@@ -62,7 +63,8 @@ async fn renew(credentials: Arc<Credentials>, secrets: Api<Secret>, name: String
     let mut told = String::new();
     loop {
         tokio::time::sleep(LOOK).await;
-        let renewed = certificate(&secrets, &name).await;
+        let renewed = tokio::time::timeout(ANSWER, certificate(&secrets, &name)).await;
+        let renewed = renewed.unwrap_or_else(|_| Err(anyhow::anyhow!("the API server does not answer")));
         let renewed = renewed.and_then(|pem| credentials.replace(&pem).map_err(anyhow::Error::msg));
         let complaint = renewed.err().map_or_else(String::new, |why| format!("{why:#}"));
         if !complaint.is_empty() && complaint != told {
