@@ -51,7 +51,7 @@ impl Hands {
             }
             Action::Freeze { name } => self.freeze(job, &name),
             Action::Cut { name } => self.cut(job, &name),
-            Action::Thaw { name } => self.undo(job, &name, |what| matches!(what, What::Frozen(_))),
+            Action::Thaw { name } => self.thaw(job, &name),
             Action::Heal { name } => self.undo(job, &name, |what| matches!(what, What::Cut(_))),
             Action::Move { name } => {
                 let (role, _) = member(job, &name)?;
@@ -74,6 +74,17 @@ impl Hands {
         note(job, "freeze", role, name, "SIGSTOP by hand");
         self.lasts(role, name, What::Frozen(pid));
         Ok(format!("{name} is frozen: it thaws in {} s, or by your hand", LASTS_MAX.as_secs()))
+    }
+
+    /// Whoever has frozen it: of what others have stopped the run itself tells.
+    fn thaw(&mut self, job: &mut Supervisor, name: &str) -> Result<String, String> {
+        let is_frozen = |what: &What| matches!(what, What::Frozen(_));
+        if self.lasting.iter().any(|lasting| lasting.name == name && is_frozen(&lasting.what)) {
+            return self.undo(job, name, is_frozen);
+        }
+        let (_, pid) = member(job, name)?;
+        job.signal(pid, Signal::CONT);
+        Ok(format!("{name} goes on"))
     }
 
     fn cut(&mut self, job: &mut Supervisor, name: &str) -> Result<String, String> {

@@ -51,6 +51,12 @@ impl RunFolder {
         Ok(Claim { _lock: lock })
     }
 
+    /// Whether some process works in it.
+    pub fn is_claimed(&self) -> bool {
+        let lock = File::open(self.lock());
+        lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     /// The refusal of a folder that another process has.
     fn lives(&self, lock: &mut File) -> Exit {
         let mut text = String::new();
@@ -76,7 +82,9 @@ mod tests {
     fn a_folder_is_one_holders_until_it_lets_go() {
         let folder = tempfile::tempdir().unwrap();
         let run = RunFolder(folder.path().join("deep/er"));
+        assert!(!run.is_claimed());
         let claim = run.claim().unwrap();
+        assert!(run.is_claimed());
         let refusal = run.claim().unwrap_err().to_string();
         let who = format!("lives, process {} works there", std::process::id());
         assert!(refusal.contains(&who) && !refusal.contains("status --run"), "{refusal}");

@@ -57,14 +57,6 @@ impl JobChoice {
             return Client::connect(addresses, &security).await;
         }
         let run = RunFolder(self.run.clone());
-        if let Some((how, _)) = run.end() {
-            let folder = run.path().display();
-            return Err(Exit::Unreachable(format!(
-                "the run in {folder} is over ({how}): `{}` tells of it; name another by --run DIR",
-                run.command("status")
-            ))
-            .into());
-        }
         let address = run.master()?;
         match run.job_name()? {
             // Whoever listens there by now: the master of another job will not answer.

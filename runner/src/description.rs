@@ -9,6 +9,7 @@ use super::start::unstarted;
 use anyhow::{Context, anyhow, bail};
 use shoal_job::Role;
 use shoal_job::ends::{self, End, Life, Part};
+use shoal_job::numbered;
 use shoal_job::spec::{Spec, is_flag};
 use shoal_runtime::wire::description::{BYTES_MAX, FILE, INITIAL, ProgramDescription, VARIABLE};
 use std::collections::BTreeMap;
@@ -169,9 +170,11 @@ pub(crate) fn complete(job: &mut Spec, place: &Path) -> anyhow::Result<()> {
 
 /// Holds the number of records that somebody has stated against what the program has: fewer may be meant, more are not there.
 fn check_number(flag: &str, stated: &[String], has: Option<u64>) -> anyhow::Result<()> {
-    let [only] = stated else { return Ok(()) };
-    let number = only.strip_prefix("records:").and_then(|number| number.parse::<u64>().ok());
-    let (Some(number), Some(has)) = (number, has) else { return Ok(()) };
+    let ([only], Some(has)) = (stated, has) else { return Ok(()) };
+    // What is no number is refused where it is read.
+    let Some(number) = numbered::is_numbered(only).then(|| numbered::records(only).ok()).flatten() else {
+        return Ok(());
+    };
     if number > has {
         let why = format!(
             "{flag} {only}: the program has {has} records: name at most so many, or leave {flag} out"

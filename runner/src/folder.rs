@@ -154,6 +154,12 @@ impl RunFolder {
     pub fn master(&self) -> Result<String, Exit> {
         let path = self.address();
         std::fs::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| {
+            if let Some((how, _)) = self.end().filter(|_| !self.is_claimed()) {
+                let (folder, status) = (self.path().display(), self.command("status"));
+                return Exit::Unreachable(format!(
+                    "the run in {folder} is over ({how}): `{status}` tells of it; name another by --run DIR"
+                ));
+            }
             let hint =
                 "name the job by --master HOST:PORT or --run DIR; local runs are started by `shoal run`";
             Exit::Usage(format!("no running job found: {}: {error}; {hint}", path.display()))
@@ -174,9 +180,13 @@ impl RunFolder {
         std::fs::create_dir_all(self.logs())
             .with_context(|| format!("cannot make {}", self.logs().display()))?;
         files::write(&self.job(), job.as_bytes())?;
-        // Of an earlier master: nobody listens there.
-        let _ = std::fs::remove_file(self.address());
+        self.forget_master();
         Ok(())
+    }
+
+    /// Nobody listens any more where its master did.
+    pub fn forget_master(&self) {
+        let _ = std::fs::remove_file(self.address());
     }
 
     /// Refuses a folder for event files that is a file, that this run or another keeps, or that cannot be made; and makes it.
@@ -257,6 +267,9 @@ impl RunFolder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::{Begun, Journal};
+    use crate::record::Record;
+    use shoal_runtime::wire::proto::StatusReply;
 
     #[test]
     fn a_name_is_never_given_twice_in_a_folder() {
@@ -268,6 +281,25 @@ mod tests {
             std::fs::write(run.logs().join(log), "").unwrap();
         }
         assert_eq!((run.first_free("pserver"), run.first_free("trainer")), (12, 41));
+    }
+
+    #[test]
+    fn a_run_is_over_where_its_supervisor_has_said_so_nobody_listens_and_nobody_takes_it_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder(folder.path().to_owned());
+        run.begin("job").unwrap();
+        let why = || run.master().unwrap_err().to_string();
+        assert!(why().contains("no running job found"), "{}", why());
+        let begun = Begun::of(&[], &StatusReply::default(), 1);
+        let mut record = Record::new(Journal::open(&run.journal()), begun);
+        record.conclude("interrupted", "");
+        assert!(why().contains("is over (interrupted)"), "{}", why());
+        let claim = run.claim().unwrap();
+        assert!(why().contains("no running job found"), "it goes on, and its master comes: {}", why());
+        // Where the journal could not be written, the run is where its master is.
+        std::fs::write(run.address(), "127.0.0.1:1").unwrap();
+        assert_eq!(run.master().unwrap(), "127.0.0.1:1");
+        drop(claim);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub mod reaper;
 pub mod record;
 mod silence;
 mod start;
-mod stopped;
+mod stops;
 mod supervisor;
 mod tensorboard;
 pub mod told;

@@ -1,7 +1,7 @@
 //! One process of a local run with all that it has started, in whatever group and session: its output is in a log file of bounded size, and
 //! all of it is ended when this is dropped.
 
-use crate::stopped::{Stopped, is_stopped};
+use crate::stops::{News, StopWatch};
 use anyhow::Context;
 use rustix::process::{Pid, Signal};
 use shoal_job::Role;
@@ -54,7 +54,7 @@ pub struct Process {
     pub is_missed: bool,
     /// Since when the master hears nothing of it, if it does not.
     pub silent_since: Option<Instant>,
-    stopped: Stopped,
+    stops: StopWatch,
     /// Whether this run itself has stopped it.
     is_held: Cell<bool>,
     /// How long the log was when this process was started: what comes after it has said.
@@ -118,7 +118,7 @@ impl Process {
             log,
             started: Instant::now(),
             is_missed: false,
-            stopped: Stopped::default(),
+            stops: StopWatch::default(),
             is_held: Cell::new(false),
             silent_since: None,
             log_begins,
@@ -225,9 +225,13 @@ impl Process {
     }
 
     /// Whether somebody else has stopped it, or lets it go on, where that has to be told.
-    pub(crate) fn news_of_stops(&mut self) -> Option<bool> {
-        let (pid, is_held) = (self.pid, self.is_held.get());
-        self.stopped.news(Instant::now(), || !is_held && is_stopped(pid))
+    pub(crate) fn news_of_stops(&mut self) -> Option<News> {
+        // What is ended goes on to die, and its number may be another's by now. Of what this run holds, the run itself tells.
+        if self.leader.is_some() || self.killed.get().is_some() || self.is_held.get() {
+            return None;
+        }
+        let pid = self.pid;
+        self.stops.news(Instant::now(), || supervisor::is_stopped(pid))
     }
 
     /// Tells it to leave: a trainer hands back its tasks then.

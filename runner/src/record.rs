@@ -100,9 +100,11 @@ impl Record {
         self.faults.push(fault);
     }
 
-    /// Faults that struck somebody: not those that end, and not what came of one.
+    /// Faults that struck somebody: not those that end, not what came of one, and not what others have done.
     pub fn injected(&self) -> impl Iterator<Item = &Fault> {
-        self.faults.iter().filter(|fault| !matches!(fault.kind.as_str(), "thaw" | "heal" | "lost"))
+        self.faults.iter().filter(|fault| {
+            !matches!(fault.kind.as_str(), "thaw" | "heal" | "lost" | "stopped" | "continues")
+        })
     }
 
     /// Whether the next sample is due: after 100 ms or, in a long run, a 500th of it; at once when trainers come or go.
@@ -168,10 +170,17 @@ impl Record {
 pub fn freeze_or_thaw(members: &mut [Member], fault: &Fault) {
     let named = members.iter_mut().find(|member| member.name == fault.name && member.end.is_empty());
     match (named, fault.kind.as_str()) {
-        (Some(member), "freeze") => member.frozen.push((fault.at_seconds, f64::INFINITY)),
-        (Some(member), "thaw") => close_freeze(member, fault.at_seconds),
+        // Who is stopped by somebody else, and then by chaos, stands still once.
+        (Some(member), "freeze" | "stopped") if !is_frozen(member) => {
+            member.frozen.push((fault.at_seconds, f64::INFINITY));
+        }
+        (Some(member), "thaw" | "continues") => close_freeze(member, fault.at_seconds),
         _ => {}
     }
+}
+
+fn is_frozen(member: &Member) -> bool {
+    member.frozen.last().is_some_and(|freeze| freeze.1.is_infinite())
 }
 
 /// A member that stood still goes on, or is no more.
@@ -207,5 +216,19 @@ mod tests {
             _ => None,
         });
         assert_eq!(steps.collect::<Vec<_>>(), [(0, 0), (7, 70), (7, 70), (3, 30)]);
+    }
+
+    #[test]
+    fn who_is_stopped_by_somebody_and_then_frozen_stands_still_once_and_that_is_one_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Begun::of(&[], &StatusReply::default(), 1);
+        let mut record = Record::new(Journal::open(&folder.path().join("journal")), begun);
+        record.joined(Role::Trainer, "trainer-0", 7);
+        for kind in ["stopped", "freeze", "thaw", "continues"] {
+            record.fault(kind, Role::Trainer, "trainer-0", "");
+        }
+        let [(from, to)] = record.members[0].frozen[..] else { panic!("{:?}", record.members) };
+        assert!(from <= to && to.is_finite());
+        assert_eq!(record.injected().map(|fault| fault.kind.as_str()).collect::<Vec<_>>(), ["freeze"]);
     }
 }

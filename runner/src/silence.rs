@@ -2,6 +2,7 @@
 //! stopped by somebody else.
 
 use super::process::Process;
+use super::stops::News;
 use super::supervisor::Supervisor;
 use shoal_job::Role;
 use shoal_job::ends;
@@ -13,6 +14,9 @@ const JOINING: Duration = Duration::from_secs(30);
 /// A trainer that the master has lost, and that runs on for so many times to live, is ended: by default after a minute, as a pod is
 /// that does not answer its probes.
 const SILENT_TTLS: u32 = 12;
+
+/// Why somebody stands still whom this run does not hold.
+const STOPPED: &str = "SIGSTOP by somebody, or it waits for a terminal";
 
 impl Supervisor {
     /// Says who runs for long and has not joined the job: its environment may not reach it, or it is no training program.
@@ -39,13 +43,13 @@ impl Supervisor {
         let Supervisor { trainers, pservers, master, record, notes, .. } = self;
         let all = trainers.iter_mut().chain(pservers).chain([master]).filter(|one| !one.is_over());
         for process in all {
-            let Some(is_stopped) = process.news_of_stops() else { continue };
-            let (kind, what) = match is_stopped {
-                true => ("freeze", "stopped by somebody (SIGSTOP)"),
-                false => ("thaw", "goes on (SIGCONT)"),
+            let (kind, what, note) = match process.news_of_stops() {
+                None => continue,
+                Some(News::Stopped) => ("stopped", STOPPED, format!("is stopped: {STOPPED}")),
+                Some(News::Continues) => ("continues", "SIGCONT", "goes on (SIGCONT)".to_owned()),
             };
             record.fault(kind, process.role, &process.name, what);
-            notes.push(format!("{} {what}", process.name));
+            notes.push(format!("{} {note}", process.name));
         }
     }
 

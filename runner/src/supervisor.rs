@@ -346,6 +346,8 @@ impl Supervisor {
         let stopped = futures_util::future::join_all(self.trainers.iter_mut().map(Process::stop));
         futures_util::future::join(stopped, killed).await;
         self.master.stop().await;
+        // Nobody listens there any more, and whoever looks is told how the run ended.
+        self.plan.folder.forget_master();
         self.reaper.end().await;
         self.record.close();
     }

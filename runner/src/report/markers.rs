@@ -99,7 +99,9 @@ fn kind_class(kind: &str) -> &'static str {
     match kind {
         "join" => "s-join",
         "kill" | "lost" => "s-kill",
-        "freeze" | "thaw" | "memory" | "partition" | "slow" | "disk" | "heal" => "s-freeze",
+        "freeze" | "thaw" | "stopped" | "continues" | "memory" | "partition" | "slow" | "disk" | "heal" => {
+            "s-freeze"
+        }
         _ => "s-leave",
     }
 }

@@ -80,6 +80,10 @@ fn evaluations(metrics: &[Metric]) -> String {
 
 /// As many digits of a metric as people compare. Its curve, and `result.json`, have all.
 fn to_six_digits(value: f64) -> String {
+    // Digits before the point are never taken for noughts.
+    if value.abs() >= 1e5 {
+        return format!("{value:.0}");
+    }
     format!("{value:.5e}").parse().unwrap_or(value).to_string()
 }
 
@@ -157,3 +161,22 @@ details{margin-top:32px}
 summary{cursor:pointer;font-weight:600}
 pre{max-height:480px}
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_has_six_digits_and_all_of_those_before_the_point() {
+        for (value, shown) in [
+            (0.973_333_333_3, "0.973333"),
+            (1.0, "1"),
+            (-12.345_678, "-12.3457"),
+            (0.000_123_456_789, "0.000123457"),
+            (123_456.789, "123457"),
+            (1_234_567.8, "1234568"),
+        ] {
+            assert_eq!(to_six_digits(value), shown);
+        }
+    }
+}

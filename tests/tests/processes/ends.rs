@@ -178,8 +178,12 @@ async fn a_trainer_that_somebody_ends_is_replaced_and_the_model_is_the_same() {
         assert_eq!(job.hash(name).unwrap(), undisturbed, "{name}");
         assert!(job.logs(name).contains(&"trainer-1.log".to_owned()), "{name}: it was not replaced");
         let journal = std::fs::read_to_string(job.path(name).join("journal.jsonl")).unwrap();
-        let is_told = journal.contains("stopped by somebody (SIGSTOP)");
+        let is_told = journal.contains("\"kind\":\"stopped\"");
         assert_eq!(is_told, signal == Signal::STOP, "{name}: {journal}");
+        assert!(
+            !journal.contains("\"kind\":\"continues\""),
+            "{name}: whoever is killed does not go on: {journal}"
+        );
     }
 }
 

@@ -230,17 +230,16 @@ pub(crate) async fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     if let Err(error) = &trained {
         let how = if shutdown.is_due() { "interrupted" } else { "failed" };
         job.record.conclude(how, &format!("{error:#}"));
-        if shutdown.is_due() {
-            let again = job.plan.folder.resuming();
-            progress
-                .say(&format!("interrupted: all processes are ended. Go on with the same flags: {again}"));
-        }
     }
     // What is known is written first: ending the processes may take its time.
     let written = trained.as_ref().map_or(Ok(()), |(_, closing)| {
         files::write(&job.plan.folder.result(), format!("{closing}\n").as_bytes())
     });
     job.stop().await;
+    if shutdown.is_due() && trained.is_err() {
+        let again = job.plan.folder.resuming();
+        progress.say(&format!("interrupted: all processes are ended. Go on with the same flags: {again}"));
+    }
     if let Some(ui) = ui {
         ui.conclude(conclusion(&trained, &job)).await;
     }
