@@ -60,7 +60,7 @@ def test_a_command_is_asked_for_its_version_once(environment: Path) -> None:
 
 def test_files_of_settings_have_no_part_in_what_a_program_asks(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = command(environment, OURS)
-    told.write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo '{OURS}' || echo \"\\\"$SHOAL_CONFIG\\\"\"\n")
+    told.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo \'{OURS}\' || echo "\\"$SHOAL_CONFIG\\""\n')
     monkeypatch.setenv("SHOAL_CONFIG", "mine.toml")
     assert _command.ask("status") == os.devnull
 
