@@ -85,7 +85,8 @@ fn of_an_earlier_history_what_is_not_made_again_is_still_written_and_nothing_els
     // It goes back to version 40, which is told again, while 10 is being written; 20 is lost.
     recording.begin(Rewind(8), Version(40));
     assert_eq!(recording.counters(), Counters { recorded: 0, given_up: 1 });
-    recording.hear(A, vec![hashes(0, 30, &[9])], 2, NOW);
+    // What was made in the earlier history comes late.
+    assert_eq!(recording.hear(A, vec![hashes(0, 30, &[9]), hashes(0, 40, &[9])], 2, NOW), None);
     recording.written();
     assert_eq!((recording.settled().0, recording.counters().recorded), (Rewind(8), 1));
     let again = |block| BlockHashes { rewind: Rewind(8), term: Term(8), ..hashes(block, 40, &[7]) };
