@@ -46,7 +46,9 @@ impl ControlPlane {
         plane.write_credentials()?;
         plane.start_api_server().await?;
         plane.kubectl(&["apply", "--validate=false", "-f", &definitions.to_string_lossy()])?;
-        plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"])?;
+        // Asked again where kubectl 1.20 takes a definition whose conditions are still null for an error.
+        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+        plane.wait_for("the definitions", &established).await?;
         plane.start_controllers()?;
         let account = ["get", "serviceaccount", "default", "--namespace", "default"];
         plane.wait_for("the default service account", &account).await?;

@@ -95,7 +95,12 @@ async fn a_job_trains_by_certificates_of_cert_manager_and_the_operator_is_believ
     }
     let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/cert-manager.yaml");
     world.kubectl(&["apply", "-f", &rights.to_string_lossy()]);
-    world.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+    // Not by `kubectl wait`: 1.20 takes a definition whose conditions are still null for an error.
+    let is_true = |one: &Value| one["type"] == "Established" && one["status"] == "True";
+    let is_established =
+        |one: Value| one["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is_true));
+    let are_established = async |world: &World| items(world, "crd").into_iter().all(is_established);
+    world.wait_for("the definitions are established", are_established).await;
     let pem = Authority::generate(Validity::lasting(wall_seconds(), 86_400)).unwrap();
     let is_seen = async |world: &World| {
         attend(world, &pem);
