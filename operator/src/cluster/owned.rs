@@ -4,8 +4,12 @@
 use super::apply::Outcome;
 use crate::api::TrainingJob;
 use crate::decide::{GOING, NAME_TAKEN};
+use crate::manifest::JOB_LABEL;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
+
+/// The kinds of all objects that a job has, and that its label finds.
+const LABELLED: &str = "pods,services,secrets,poddisruptionbudgets,networkpolicies";
 
 /// Whose an object is, from where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,13 @@ pub(super) fn owner(object: &ObjectMeta, job: &TrainingJob) -> Owner {
     if object.deletion_timestamp.is_some() || is_left_over { Owner::Going } else { Owner::Foreign }
 }
 
+/// Whether it may be what a job of this name has left. Anybody may give a label, so it is for a person to say.
+fn is_orphan(object: &ObjectMeta, job: &TrainingJob) -> bool {
+    let has_owner = object.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    let label = object.labels.as_ref().and_then(|labels| labels.get(JOB_LABEL));
+    !has_owner && label.is_some_and(|name| *name == job.name_any())
+}
+
 /// What is to be said where a name is not the job's to use; none where the object is its own.
 pub(super) fn refused(what: &str, object: &ObjectMeta, job: &TrainingJob) -> Option<Outcome> {
     match owner(object, job) {
@@ -43,7 +54,16 @@ pub(super) fn refused(what: &str, object: &ObjectMeta, job: &TrainingJob) -> Opt
             let whose = owners.map(|one| format!("{} {}", one.kind, one.name)).next();
             let whose =
                 whose.map_or_else(|| "has no owner".to_owned(), |whose| format!("belongs to {whose}"));
-            let why = format!("{what} is not this job's, it {whose}: rename the job or remove that object");
+            let way_out = if is_orphan(object, job) {
+                let (name, namespace) = (job.name_any(), job.namespace().unwrap_or_default());
+                format!(
+                    "rename the job; or, if an earlier job {name} was deleted without its objects (--cascade=orphan), \
+                     delete this one, too, and then what is left: `kubectl delete {LABELLED} -n {namespace} -l {JOB_LABEL}={name}`"
+                )
+            } else {
+                "rename the job or remove that object".to_owned()
+            };
+            let why = format!("{what} is not this job's, it {whose}: {way_out}");
             Some(Outcome::Refused(NAME_TAKEN, why))
         }
     }
@@ -56,7 +76,7 @@ mod tests {
 
     fn job() -> TrainingJob {
         let mut job = TrainingJob::new("j", Default::default());
-        job.metadata.uid = Some("now".to_owned());
+        (job.metadata.uid, job.metadata.namespace) = (Some("now".to_owned()), Some("here".to_owned()));
         job
     }
 
@@ -97,5 +117,13 @@ mod tests {
             "Pod j-master is not this job's, it belongs to ReplicaSet web: rename the job or remove that object"
         );
         assert!(refused("Pod j-master", &object(owned_by("TrainingJob", "j", "now")), &job()).is_none());
+        let (reason, why) = said(json!({ "labels": { "shoal.dev/job": "j" } }));
+        assert_eq!(reason, NAME_TAKEN);
+        assert!(why.starts_with(
+            "Pod j-master is not this job's, it has no owner: rename the job; or, if an earlier"
+        ));
+        assert!(why.ends_with(&format!("`kubectl delete {LABELLED} -n here -l shoal.dev/job=j`")), "{why}");
+        let (_, why) = said(json!({ "labels": { "shoal.dev/job": "other" } }));
+        assert!(why.ends_with("it has no owner: rename the job or remove that object"), "{why}");
     }
 }

@@ -88,12 +88,29 @@ impl Refusals {
         }
         let alike: Vec<&str> =
             all().filter(|(other, _)| other == word).map(|(_, why)| why.as_str()).collect();
-        let mut why = alike[..alike.len().min(TOLD)].join("; ");
+        let mut why = joined(&alike[..alike.len().min(TOLD)]);
         if alike.len() > TOLD {
             why += &format!("; and {} more", alike.len() - TOLD);
         }
         Some((word, why))
     }
+}
+
+/// All of them in one sentence, in which those that go on alike after their first colon, as with one way out, are told together.
+fn joined(whys: &[&str]) -> String {
+    let mut groups: Vec<(Vec<&str>, Option<&str>)> = Vec::new();
+    for why in whys {
+        let (what, rest) = why.split_once(": ").map_or((*why, None), |(what, rest)| (what, Some(rest)));
+        match groups.iter_mut().find(|(_, other)| rest.is_some() && *other == rest) {
+            Some((alike, _)) => alike.push(what),
+            None => groups.push((vec![what], rest)),
+        }
+    }
+    let told = |(alike, rest): &(Vec<&str>, Option<&str>)| {
+        let rest = rest.map_or_else(String::new, |rest| format!(": {rest}"));
+        format!("{}{rest}", alike.join("; "))
+    };
+    groups.iter().map(told).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -152,5 +169,15 @@ mod tests {
         }
         let told = refusals.told(|word| word == QUOTA).map(|(_, why)| why);
         assert_eq!(told.as_deref(), Some("1; 2; 3; 4; and 2 more"));
+    }
+
+    #[test]
+    fn a_way_out_that_several_have_is_told_once() {
+        assert_eq!(
+            joined(&["a is taken: go", "b is taken: go", "c: no"]),
+            "a is taken; b is taken: go; c: no"
+        );
+        assert_eq!(joined(&["a", "b", "a: b: c", "d: b: c"]), "a; b; a; d: b: c");
+        assert_eq!(joined(&[]), "");
     }
 }

@@ -177,18 +177,16 @@ async fn a_job_of_twenty_pods_is_deleted_by_each_cascade_within_seconds() {
     let is_said = async |world: &World| {
         let message = world.job("orphans")["status"]["message"].to_string();
         message.contains("PodDisruptionBudget orphans-pserver is not this job's, it has no owner")
+            && message.contains("and then what is left: `kubectl delete ")
     };
     world.wait_for("the orphans are named", is_said).await;
+    let message = world.job("orphans")["status"]["message"].as_str().unwrap().to_owned();
+    println!("{message}");
     world.kubectl(&["delete", "trainingjob", "orphans", "--timeout=60s"]);
     assert_eq!(world.uids(), before, "nor are they deleted with it");
-    world.kubectl(&[
-        "delete",
-        "pods,services,secrets,pdb,networkpolicies",
-        "-l",
-        "shoal.dev/job=orphans",
-        "--grace-period=5",
-        "--timeout=60s",
-    ]);
+    let words = message.split('`').nth(1).unwrap().split(' ').skip(2);
+    let more = ["--grace-period=5", "--timeout=60s"];
+    world.kubectl(&["delete"].into_iter().chain(words).chain(more).collect::<Vec<_>>());
     world.nothing_is_left("orphans").await;
 }
 
