@@ -7,7 +7,7 @@ use super::job::{TrainingJob, TrainingJobSpec};
 use super::quantity;
 use super::template::{TRAINER_CONTAINER, container, typed_template};
 use super::tls;
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements};
 use serde_json::{Value, json};
 use shoal_job::spec::{Change, Naming, fields};
 use std::sync::LazyLock;
@@ -102,13 +102,15 @@ fn templates(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
                         .to_owned(),
                 );
             }
+            let program = program.map_or(TRAINER_CONTAINER, |one| &one.name);
+            faults.extend(without_image(&template, TRAINER_CONTAINER, program));
         }
     }
     for (role, template) in [("master", &spec.master.template), ("pserver", &spec.pserver.template)] {
-        if let Some(Err(fault)) =
-            template.as_ref().map(|template| typed_template(template, &format!("spec.{role}.template")))
-        {
-            faults.push(fault);
+        match template.as_ref().map(|template| typed_template(template, &format!("spec.{role}.template"))) {
+            None => {}
+            Some(Err(fault)) => faults.push(fault),
+            Some(Ok(template)) => faults.extend(without_image(&template, role, role)),
         }
     }
     let all = [
@@ -138,6 +140,16 @@ fn templates(spec: &TrainingJobSpec, faults: &mut Vec<String>) {
         })
     });
     faults.extend(resources.chain(of_templates).filter_map(|(at, resources)| no_quantity(&at, &resources)));
+}
+
+/// The first container beside the role's own, which is called `own`, that has no image: most likely it was meant to be that one.
+fn without_image(template: &PodTemplateSpec, role: &str, own: &str) -> Option<String> {
+    let containers = template.spec.iter().flat_map(|spec| &spec.containers).enumerate();
+    let mut others = containers.filter(|(_, one)| one.name != own);
+    let (number, _) = others.find(|(_, one)| one.image.as_ref().is_none_or(String::is_empty))?;
+    Some(format!(
+        "spec.{role}.template.spec.containers[{number}].image: name one, or call the container {own:?} if it is the {role}'s own"
+    ))
 }
 
 /// The first amount of resources that is no quantity.
@@ -247,6 +259,14 @@ mod tests {
             (
                 json!({ "master": { "template": { "spec": { "containers": [{ "name": "master", "resources": { "limits": { "memory": "4GiB" } } }] } } } }),
                 "spec.master.template.spec.containers[0].resources.limits.memory: ",
+            ),
+            (
+                json!({ "pserver": { "template": { "spec": { "containers": [{ "name": "server" }] } } } }),
+                "spec.pserver.template.spec.containers[0].image: name one, or call the container \"pserver\" if",
+            ),
+            (
+                json!({ "trainer": { "template": { "spec": { "containers": [{ "name": "mine", "image": "i" }, { "name": "log" }] } } } }),
+                "spec.trainer.template.spec.containers[1].image: name one, or call the container \"mine\" if",
             ),
             (json!({ "failurePolicy": { "memoryMax": "much" } }), "spec.failurePolicy.memoryMax"),
             (
