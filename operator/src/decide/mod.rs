@@ -95,7 +95,8 @@ fn again_after(view: &View<'_>, status: &TrainingJobStatus, acts: &[Act]) -> u64
         }
         // The planner says once there is room.
         Phase::Pending | Phase::Invalid if is_empty && status.admitted.is_none() => SELDOM,
-        Phase::Running => USUALLY,
+        // Without one its end is near.
+        Phase::Running if view.ready(Role::Trainer) > 0 => USUALLY,
         _ => CLOSELY,
     }
 }

@@ -5,8 +5,9 @@ use super::notes::Notes;
 use super::observe::{Course, Observed, UNUSABLE, is_kept};
 use super::progress;
 use super::target::Target;
-use super::view::{Act, Memory, PodState, Role, Unusable};
+use super::view::{Act, Memory, PodState, PodView, Role, Unusable, View};
 use crate::api::{Condition, Moment, Phase, PlanStatus, TrainingJobStatus, pinned};
+use shoal_job::ends::End;
 use shoal_planner::QUOTA;
 
 /// The word for a name of the job's that an object of somebody else has.
@@ -15,6 +16,10 @@ pub const NAME_TAKEN: &str = "NameTaken";
 pub const POD_REFUSED: &str = "PodRefused";
 /// The word for a name of the job's that an object has which is on its way out.
 pub const GOING: &str = "NameStillInUse";
+
+/// What is told to who changes a job that is over.
+const OVER: &str = "the job is over: of its spec only cleanPodPolicy and ttlSecondsAfterFinished still count. To train again, \
+                    delete the job and apply it anew, or give it another name";
 
 /// What the plan says is written again after so many seconds although it says the same with other figures.
 const REFRESHED_SECONDS: u64 = 60;
@@ -39,6 +44,10 @@ pub(super) fn status(
         Course::Deleted => return (status, notes),
         Course::Over => {
             counts(seen, &mut status);
+            let seen_before = seen.view.job.status.as_ref().and_then(|status| status.observed_generation);
+            if seen_before.is_some_and(|before| status.observed_generation > Some(before)) {
+                notes.event(false, "JobIsOver", OVER);
+            }
             return (status, notes);
         }
         Course::Invalid(fault) => {
@@ -201,6 +210,15 @@ fn not_let_in(target: &Target<'_>, status: &TrainingJobStatus) -> Option<String>
     Some(noted.unwrap_or_else(|| now.clone()))
 }
 
+/// Whether the last trainers have ended as those of a job that is done, which the master is about to say.
+fn is_ending(view: &View<'_>) -> bool {
+    let is_done = |pod: &PodView| {
+        let is_its_own = pod.deleted.is_none() && pod.disruption.is_empty();
+        is_its_own && matches!(&pod.state, PodState::Ended(ended) if ended.end == End::Exited(0))
+    };
+    view.ready(Role::Trainer) == 0 && view.of(Role::Trainer).any(is_done)
+}
+
 /// Whether the job has one of each. At first it waits for its least number of trainers.
 fn can_train(seen: &Observed<'_>, status: &TrainingJobStatus) -> bool {
     let spec = &seen.view.job.spec;
@@ -208,7 +226,8 @@ fn can_train(seen: &Observed<'_>, status: &TrainingJobStatus) -> bool {
     let (trainers, pservers) =
         if was_running { (1, 1) } else { (spec.trainer.min_replicas, spec.pserver.min_replicas) };
     let is_master_ready = seen.view.pod(Role::Master, 0).is_some_and(|master| master.is_ready);
-    is_master_ready && status.trainer.ready >= trainers && status.pserver.ready >= pservers
+    let is_ending = was_running && is_ending(seen.view);
+    is_master_ready && (is_ending || (status.trainer.ready >= trainers && status.pserver.ready >= pservers))
 }
 
 fn counts(seen: &Observed<'_>, status: &mut TrainingJobStatus) {
@@ -268,6 +287,9 @@ fn waits_for(seen: &Observed<'_>, target: &Target<'_>, status: &TrainingJobStatu
     let differences = view.master.map(|master| master.live_differences(view.job)).unwrap_or_default();
     if let Some(path) = differences.first() {
         return Some(format!("the master does not go by spec.{path} as it is now: it is told"));
+    }
+    if is_ending(view) {
+        return Some("its trainers are done: the master is about to say that the job is".to_owned());
     }
     let missing = [
         ("pservers", status.pserver.ready, status.pserver.wanted),
@@ -363,7 +385,7 @@ impl Setter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Choice, View, decide, fixture};
+    use super::super::{Choice, Ended, View, decide, fixture};
     use super::*;
     use crate::api::TrainingJob;
     use serde_json::json;
@@ -397,8 +419,50 @@ mod tests {
     }
 
     #[test]
+    fn a_job_whose_trainers_are_done_is_not_pending_until_its_master_says_so() {
+        let ended = |code: i32| {
+            let (exit_code, message) = (Some(code), String::new());
+            PodState::Ended(Ended {
+                end: End::Exited(code),
+                exit_code,
+                message,
+                at: None,
+                leaves_others: false,
+            })
+        };
+        let told = |was: &str, state: PodState, master: PodState| {
+            let job = fixture::job(json!({}), json!({ "admitted": "2026-01-01T00:00:00Z", "phase": was }));
+            let pods = [
+                fixture::pod(Role::Master, 0, master),
+                fixture::pod(Role::Pserver, 0, PodState::Running),
+                fixture::pod(Role::Trainer, 0, state),
+            ];
+            let view = fixture::view(&job, &pods, 1_800_000_000);
+            let status = decide(&view, &mut Memory::default()).unwrap().status;
+            (status.phase, status.message)
+        };
+        let (phase, message) = told("Running", ended(0), PodState::Running);
+        assert_eq!(phase, Phase::Running, "{message}");
+        assert_eq!(message, "its trainers are done: the master is about to say that the job is");
+        assert_eq!(told("Running", ended(137), PodState::Running).0, Phase::Pending);
+        assert_eq!(told("Running", ended(0), PodState::Starting(None)).0, Phase::Pending);
+        assert_eq!(told("Pending", ended(0), PodState::Running).0, Phase::Pending, "it has not begun");
+    }
+
+    #[test]
+    fn who_changes_a_job_that_is_over_is_told_once_that_it_counts_for_nothing() {
+        let mut job = fixture::job(json!({}), json!({ "phase": "Succeeded", "observedGeneration": 1 }));
+        let told = [1, 2, 2].map(|generation| {
+            job.metadata.generation = Some(generation);
+            let decision = decide(&fixture::view(&job, &[], 1_800_000_000), &mut Memory::default()).unwrap();
+            job.status = Some(decision.status);
+            decision.acts.iter().any(|act| matches!(act, Act::Event { note, .. } if note == OVER))
+        });
+        assert_eq!(told, [false, true, false]);
+    }
+
+    #[test]
     fn a_pod_that_vanishes_is_counted_once_and_told_of() {
-        use crate::decide::PodView;
         let job = fixture::job(json!({}), json!({ "admitted": "2026-01-01T00:00:00Z" }));
         let mut memory = Memory::default();
         let trainer = fixture::pod(Role::Trainer, 0, PodState::Running);
