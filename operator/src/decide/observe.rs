@@ -211,6 +211,12 @@ impl Observed<'_> {
         ended.end == End::Exited(0) && pod.role == Role::Trainer && !is_contradicted
     }
 
+    /// Whether no trainer is left but such as are believed that their job is done: its master is about to say so.
+    pub(super) fn is_ending(&self) -> bool {
+        let is_done = |pod: &PodView| ends::of(pod).is_some_and(|ended| self.is_believed(pod, &ended));
+        self.view.ready(Role::Trainer) == 0 && self.view.of(Role::Trainer).any(is_done)
+    }
+
     /// Gives up what is on nodes that do not answer.
     fn lose_overdue(&mut self, memory: &Memory) {
         let view = self.view;

@@ -5,9 +5,8 @@ use super::notes::Notes;
 use super::observe::{Course, Observed, UNUSABLE, is_kept};
 use super::progress;
 use super::target::Target;
-use super::view::{Act, Memory, PodState, PodView, Role, Unusable, View};
+use super::view::{Act, Memory, PodState, Role, Unusable};
 use crate::api::{Condition, Moment, Phase, PlanStatus, TrainingJobStatus, pinned};
-use shoal_job::ends::End;
 use shoal_planner::QUOTA;
 
 /// The word for a name of the job's that an object of somebody else has.
@@ -210,15 +209,6 @@ fn not_let_in(target: &Target<'_>, status: &TrainingJobStatus) -> Option<String>
     Some(noted.unwrap_or_else(|| now.clone()))
 }
 
-/// Whether the last trainers have ended as those of a job that is done, which the master is about to say.
-fn is_ending(view: &View<'_>) -> bool {
-    let is_done = |pod: &PodView| {
-        let is_its_own = pod.deleted.is_none() && pod.disruption.is_empty();
-        is_its_own && matches!(&pod.state, PodState::Ended(ended) if ended.end == End::Exited(0))
-    };
-    view.ready(Role::Trainer) == 0 && view.of(Role::Trainer).any(is_done)
-}
-
 /// Whether the job has one of each. At first it waits for its least number of trainers.
 fn can_train(seen: &Observed<'_>, status: &TrainingJobStatus) -> bool {
     let spec = &seen.view.job.spec;
@@ -226,7 +216,7 @@ fn can_train(seen: &Observed<'_>, status: &TrainingJobStatus) -> bool {
     let (trainers, pservers) =
         if was_running { (1, 1) } else { (spec.trainer.min_replicas, spec.pserver.min_replicas) };
     let is_master_ready = seen.view.pod(Role::Master, 0).is_some_and(|master| master.is_ready);
-    let is_ending = was_running && is_ending(seen.view);
+    let is_ending = was_running && seen.is_ending();
     is_master_ready && (is_ending || (status.trainer.ready >= trainers && status.pserver.ready >= pservers))
 }
 
@@ -288,7 +278,7 @@ fn waits_for(seen: &Observed<'_>, target: &Target<'_>, status: &TrainingJobStatu
     if let Some(path) = differences.first() {
         return Some(format!("the master does not go by spec.{path} as it is now: it is told"));
     }
-    if is_ending(view) {
+    if status.phase == Phase::Running && seen.is_ending() {
         return Some("its trainers are done: the master is about to say that the job is".to_owned());
     }
     let missing = [
@@ -385,10 +375,11 @@ impl Setter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Choice, Ended, View, decide, fixture};
+    use super::super::{Choice, Ended, MasterView, PodView, View, decide, fixture};
     use super::*;
     use crate::api::TrainingJob;
     use serde_json::json;
+    use shoal_job::ends::End;
     use shoal_planner::{Blocker, JobPlan};
 
     /// Reconciled each second, of which one pod was refused each time; whether it has made a step says `step`.
@@ -438,15 +429,20 @@ mod tests {
                 fixture::pod(Role::Trainer, 0, state),
             ];
             let view = fixture::view(&job, &pods, 1_800_000_000);
-            let status = decide(&view, &mut Memory::default()).unwrap().status;
+            let decided = |view: &View<'_>| decide(view, &mut Memory::default()).unwrap().status;
+            let training = MasterView { phase: "training".to_owned(), ..MasterView::default() };
+            let contradicted = decided(&View { master: Some(&training), ..view });
+            assert_eq!(contradicted.phase, Phase::Pending, "its master says otherwise");
+            let status = decided(&view);
             (status.phase, status.message)
         };
+        let waiting = told("Pending", ended(0), PodState::Running);
+        assert_eq!((waiting.0, waiting.1.as_str()), (Phase::Pending, "0 of 1 trainers are ready"));
         let (phase, message) = told("Running", ended(0), PodState::Running);
         assert_eq!(phase, Phase::Running, "{message}");
         assert_eq!(message, "its trainers are done: the master is about to say that the job is");
         assert_eq!(told("Running", ended(137), PodState::Running).0, Phase::Pending);
         assert_eq!(told("Running", ended(0), PodState::Starting(None)).0, Phase::Pending);
-        assert_eq!(told("Pending", ended(0), PodState::Running).0, Phase::Pending, "it has not begun");
     }
 
     #[test]
