@@ -11,8 +11,6 @@ use tokio::time::Instant;
 
 /// Far more than a master needs for anything here on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From SIGTERM to the end on a busy machine: a third of how long a master here would linger.
-const AT_ONCE: Duration = Duration::from_secs(10);
 /// A call that never comes back, as far as tests go.
 const FOR_EVER: &str = "600000";
 
@@ -165,7 +163,7 @@ fn a_master_that_somebody_waits_for_hears_a_signal_wherever_it_is_and_does_not_e
         println!("{says}: gone {after:?} after SIGTERM");
         assert_eq!(code, Some(1), "{says}: {}", case.log());
         assert!(case.log().contains("stopped before the job was over"), "{says}: {}", case.log());
-        assert!(after < AT_ONCE, "{says}: {after:?}");
+        assert!(after < Duration::from_secs(2), "{says}: {after:?}");
     }
 }
 
@@ -175,7 +173,7 @@ fn a_master_that_nobody_waits_for_ends_as_it_was_told_to() {
     let mut master = case.start();
     master.wait_until_it_says("19 of 20 files");
     let (code, after) = master.stop();
-    assert_eq!((code, after < AT_ONCE), (Some(0), true), "{after:?}");
+    assert_eq!((code, after < Duration::from_secs(2)), (Some(0), true), "{after:?}");
 }
 
 #[test]
