@@ -214,6 +214,8 @@ use trainer::{World, train_in};
 
 use program::Program;
 use shoal_runtime::host::memory::keep_large_buffers;
+use shoal_runtime::host::panics;
+use shoal_runtime::host::program::THREADS_STAY;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::TcpDial;
 use shoal_runtime::host::shutdown::Shutdown;
@@ -224,7 +226,8 @@ use std::sync::Arc;
 /// Trains `model` with the settings of the environment until the job is done or the process is asked to stop: by SIGTERM, SIGINT or
 /// the end of its supervisor. SIGHUP ends nothing meanwhile. Once it has returned signals do what they did before; it may be called
 /// again. The program's functions run on the thread that calls this; one that is running when the trainer leaves is waited for, while
-/// others have its tasks already; then a second signal ends the process.
+/// others have its tasks already; then a second signal ends the process. From now on a panic anywhere in the process that is not printed
+/// within 30 s ends it, too (SIGABRT, on Linux): a trainer that hangs there would be waited for.
 ///
 /// | variable | what it says | default |
 /// | --- | --- | --- |
@@ -264,6 +267,7 @@ fn train_here(
     set: impl FnOnce(&mut TrainerSettings) + Send,
     orphan: impl FnOnce(&Result<Ended, TrainError>) + Send,
 ) -> Result<Ended, TrainError> {
+    panics::bound();
     let (program, calls) = Program::apart();
     let busy = calls.busy();
     std::thread::scope(|scope| {
@@ -296,6 +300,7 @@ fn run_loops(
     keep_large_buffers();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .thread_keep_alive(THREADS_STAY)
         .build()
         .map_err(|error| TrainError::Settings(format!("cannot start: {error}")))?;
     let listen = async { Shutdown::on_signal() };

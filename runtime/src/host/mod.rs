@@ -14,6 +14,7 @@ pub mod files;
 pub mod http;
 pub mod memory;
 pub mod output;
+pub mod panics;
 pub mod processor;
 pub mod processors;
 pub mod program;

@@ -1,13 +1,11 @@
 //! A role as a program: its future is run to its end, or to the first panic, and then the process waits for nobody.
 
-use super::telemetry;
+use super::{panics, telemetry};
 use futures_util::FutureExt;
-use std::panic::{AssertUnwindSafe, set_hook, take_hook};
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
-use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
 
 /// Runs a role to its end. Whatever is still read or written on threads for that is left behind: a read that never comes back, from
 /// a disk that hangs, must not hold up a process that was told to stop.
@@ -18,7 +16,7 @@ use tokio::sync::watch;
 /// # Errors
 /// No thread is to be had; how the role has ended.
 pub fn run<E: From<std::io::Error>>(role: impl Future<Output = Result<ExitCode, E>>) -> Result<ExitCode, E> {
-    let mut panicked = panics();
+    let mut panicked = panics::awaited();
     let runtime = runtime()?;
     let role = AssertUnwindSafe(role).catch_unwind();
     let ended = runtime.block_on(async {
@@ -35,14 +33,18 @@ pub fn run<E: From<std::io::Error>>(role: impl Future<Output = Result<ExitCode, 
     ended
 }
 
-/// What a role or a command runs on: a thread for each core, since roles serve many callers at once.
+/// A thread for the disk stays so long once it is there: when memory has run out no other is to be had.
+pub const THREADS_STAY: Duration = Duration::from_secs(24 * 3600);
+
+/// What a role or a command runs on: a thread for each core, since roles serve many callers at once. A panic that cannot be printed
+/// ends its process from now on.
 ///
 /// # Errors
 /// No thread is to be had.
 pub fn runtime() -> std::io::Result<Runtime> {
+    panics::bound();
     let mut builder = Builder::new_multi_thread();
-    // A thread for the disk stays once it is there: when memory has run out no other is to be had.
-    builder.enable_all().thread_keep_alive(Duration::from_secs(24 * 3600));
+    builder.enable_all().thread_keep_alive(THREADS_STAY);
     builder.build()
 }
 
@@ -51,25 +53,6 @@ fn half_changed() -> ExitCode {
         "a panic has left this process half-changed: it ends, for another to take its place",
     );
     ExitCode::FAILURE
-}
-
-/// Whether there was a panic in this process since its role was begun.
-static PANICKED: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::channel(false).0);
-
-/// Says that there was a panic. For every hook that takes the place of another.
-pub(super) fn panicked() {
-    PANICKED.send_replace(true);
-}
-
-/// Tells of panics from now on, after whoever is told of them already.
-fn panics() -> watch::Receiver<bool> {
-    let before = take_hook();
-    set_hook(Box::new(move |panic| {
-        before(panic);
-        panicked();
-    }));
-    PANICKED.send_replace(false);
-    PANICKED.subscribe()
 }
 
 #[cfg(test)]

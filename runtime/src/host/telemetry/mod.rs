@@ -2,7 +2,7 @@
 
 mod json;
 
-use super::output;
+use super::{output, panics};
 use json::Json;
 use std::io::Write;
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -72,10 +72,7 @@ pub fn start(role: &'static str, format: LogFormat) {
                 logs.with_ansi(is_coloured).try_init()
             }
             LogFormat::Json => {
-                std::panic::set_hook(Box::new(|panic| {
-                    tracing::error!("{panic}");
-                    super::program::panicked();
-                }));
+                std::panic::set_hook(Box::new(|panic| panics::tell(|| tracing::error!("{panic}"))));
                 logs.with_ansi(false).event_format(Json).try_init()
             }
         }
