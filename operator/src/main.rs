@@ -1,7 +1,7 @@
 //! The operator as a program of its own; the same as `shoal operator`.
 
 use clap::Parser;
-use shoal_runtime::host::{output, shutdown::Shutdown, telemetry};
+use shoal_runtime::host::{output, program, shutdown::Shutdown, telemetry};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -14,8 +14,11 @@ struct Arguments {
     crds: bool,
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
+fn main() -> anyhow::Result<ExitCode> {
+    program::run(live())
+}
+
+async fn live() -> anyhow::Result<ExitCode> {
     let Arguments { settings, crds } = Arguments::parse();
     if crds {
         let definitions = shoal_operator::api::definitions_as_yaml().map_err(anyhow::Error::msg)?;
