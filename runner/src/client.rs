@@ -173,17 +173,16 @@ type Answered<T> = Result<Result<tonic::Response<T>, tonic::Status>, tokio::time
 impl Client {
     fn answer<T>(&self, answered: Answered<T>) -> anyhow::Result<T> {
         let Client { address, job, .. } = self;
-        let unreachable =
-            |what: String| Exit::Unreachable(format!("the master at {address} does not answer: {what}"));
+        let what = |what: &str| format!("the master at {address} does not answer: {what}");
         match answered {
-            Err(_) => Err(unreachable("no answer in time".to_owned()).into()),
+            Err(_) => Err(Exit::Unanswered(what("no answer in time")).into()),
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => match Fault::from(status) {
-                Fault::Unreachable(what) => Err(unreachable(what).into()),
+                Fault::Unreachable(why) => Err(Exit::Unanswered(what(&why)).into()),
                 // A certificate may be issued anew at any moment: asking again may help.
-                fault @ Fault::Untrusted(_) => Err(unreachable(fault.to_string()).into()),
+                fault @ Fault::Untrusted(_) => Err(Exit::Unreachable(what(&fault.to_string())).into()),
                 Fault::Refused(refusal) if refusal.kind == RefusalKind::NotLeader => {
-                    Err(unreachable(refusal.to_string()).into())
+                    Err(Exit::Unreachable(what(&refusal.to_string())).into())
                 }
                 Fault::Refused(refusal) if refusal.kind == RefusalKind::WrongJob => {
                     let detail = refusal.detail;

@@ -20,6 +20,17 @@ pub(crate) struct Counts {
     began: Option<(u32, u64)>,
 }
 
+/// What a master hears of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    /// It takes part, or has said goodbye.
+    Heard,
+    /// It has never joined the job.
+    NotYet,
+    /// It has joined, and nothing is heard of it any more.
+    Silent,
+}
+
 impl Counts {
     /// Takes a status into account.
     pub(crate) fn see(&mut self, status: &StatusReply) {
@@ -64,6 +75,30 @@ impl Counts {
                 (if has_worked { Part::Worked } else { Part::Joined }, trainer.state == "left")
             }
             Role::Pserver | Role::Trainer => (Part::NeverJoined, false),
+        }
+    }
+
+    /// What the master that has said `status`, the newest that was seen, hears of a process. A master that has taken over knows nobody
+    /// who has not spoken to it.
+    pub(crate) fn hearing(&self, role: Role, name: &str, status: &StatusReply) -> Hearing {
+        let newest = |of: &&TrainerStatus| of.incarnation;
+        let is_lost = match role {
+            Role::Master => Some(false),
+            Role::Pserver => status
+                .pservers
+                .iter()
+                .filter(|one| one.name == name)
+                .map(|one| one.lost)
+                .reduce(|a, b| a && b),
+            Role::Trainer => {
+                let of_name = status.trainers.iter().filter(|one| one.name == name);
+                of_name.max_by_key(newest).map(|one| one.state == "lost")
+            }
+        };
+        match (is_lost, self.part(role, name)) {
+            (Some(false), _) | (None, (_, true)) => Hearing::Heard,
+            (None, (Part::NeverJoined, false)) => Hearing::NotYet,
+            (Some(true), _) | (None, _) => Hearing::Silent,
         }
     }
 
@@ -129,6 +164,31 @@ mod tests {
     ) -> StatusReply {
         let leases = Some(LeaseCounters { leased, ..Default::default() });
         StatusReply { master_term, leases, trainers, pservers, step: 7, ..Default::default() }
+    }
+
+    #[test]
+    fn whom_a_master_has_lost_or_does_not_know_is_silent_and_who_has_left_is_not() {
+        let mut counts = Counts::default();
+        let trainer = |name: &str, state: &str| TrainerStatus { state: state.to_owned(), ..trainer(name, 1) };
+        let pserver = |name: &str, lost| PserverStatus { lost, ..pserver(name, 1) };
+        let trainers = vec![trainer("t-0", "live"), trainer("t-1", "left"), trainer("t-2", "lost")];
+        let first = status(1, 0, trainers, vec![pserver("p-0", false), pserver("p-1", true)]);
+        counts.see(&first);
+        let taken_over = status(2, 0, vec![], vec![]);
+        let hearing = |role, name, status| counts.hearing(role, name, status);
+        let of_trainers =
+            |status| ["t-0", "t-1", "t-2", "t-3"].map(|name| hearing(Role::Trainer, name, status));
+        let of_pservers = |status| ["p-0", "p-1", "p-2"].map(|name| hearing(Role::Pserver, name, status));
+        use Hearing::{Heard, NotYet, Silent};
+        assert_eq!(of_trainers(&first), [Heard, Heard, Silent, NotYet]);
+        assert_eq!(of_pservers(&first), [Heard, Silent, NotYet]);
+        assert_eq!(of_trainers(&taken_over), [Silent, Heard, Silent, NotYet]);
+        assert_eq!(of_pservers(&taken_over), [Silent, Silent, NotYet]);
+        // A life that was lost, and the next one of the same process.
+        let lost = TrainerStatus { incarnation: 1, ..trainer("t-0", "lost") };
+        let next = TrainerStatus { incarnation: 2, ..trainer("t-0", "live") };
+        let again = status(1, 0, vec![next, lost], vec![pserver("p-0", true), pserver("p-0", false)]);
+        assert_eq!((of_trainers(&again)[0], of_pservers(&again)[0]), (Heard, Heard));
     }
 
     #[test]

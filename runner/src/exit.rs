@@ -15,6 +15,9 @@ pub enum Exit {
     /// A role does not answer.
     #[error("{0}")]
     Unreachable(String),
+    /// The same of a master that says nothing at all.
+    #[error("{0}")]
+    Unanswered(String),
     /// What was waited for has not come to be in time.
     #[error("{0}")]
     TimedOut(String),
@@ -29,7 +32,12 @@ pub enum Exit {
 impl Exit {
     /// Whether an error says that a role does not answer, so that asking again may help.
     pub fn is_unreachable(error: &anyhow::Error) -> bool {
-        matches!(error.downcast_ref::<Exit>(), Some(Exit::Unreachable(_)))
+        matches!(error.downcast_ref::<Exit>(), Some(Exit::Unreachable(_) | Exit::Unanswered(_)))
+    }
+
+    /// Whether an error says that a master has said nothing, not even that another leads.
+    pub(crate) fn is_unanswered(error: &anyhow::Error) -> bool {
+        matches!(error.downcast_ref::<Exit>(), Some(Exit::Unanswered(_)))
     }
 
     /// What a command ends with whose moment to stop has come.
@@ -61,7 +69,7 @@ pub fn code_of(error: &anyhow::Error) -> ExitCode {
     }
     match error.downcast_ref::<Exit>() {
         Some(Exit::Usage(_)) => ExitCode::from(2),
-        Some(Exit::Unreachable(_)) => ExitCode::from(3),
+        Some(Exit::Unreachable(_) | Exit::Unanswered(_)) => ExitCode::from(3),
         Some(Exit::TimedOut(_)) => ExitCode::from(4),
         Some(Exit::Forbidden(_)) => ExitCode::from(5),
         Some(Exit::Interrupted(signal)) => ExitCode::from(128 + signal.as_raw() as u8),

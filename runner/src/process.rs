@@ -2,6 +2,7 @@
 //! all of it is ended when this is dropped.
 
 use crate::stops::{News, StopWatch};
+use crate::upkeep::Silence;
 use anyhow::Context;
 use rustix::process::{Pid, Signal};
 use shoal_job::Role;
@@ -52,8 +53,8 @@ pub struct Process {
     pub started: Instant,
     /// Whether it was said that it takes long to join.
     pub is_missed: bool,
-    /// Since when the master hears nothing of it, if it does not.
-    pub silent_since: Option<Instant>,
+    /// How long nothing was heard of it.
+    pub(crate) silence: Silence,
     stops: StopWatch,
     /// Whether this run itself has stopped it.
     is_held: Cell<bool>,
@@ -120,7 +121,7 @@ impl Process {
             is_missed: false,
             stops: StopWatch::default(),
             is_held: Cell::new(false),
-            silent_since: None,
+            silence: Silence::default(),
             log_begins,
             child,
             mark: format!("{START}={start}"),
@@ -243,6 +244,11 @@ impl Process {
     /// Ends it for what it does, or does not do: unlike one that [`signal`](Self::signal) kills, this end counts as any other.
     pub fn give_up(&self) {
         self.tell(Signal::KILL);
+    }
+
+    /// Whether it may be expected to be heard: this run neither holds it nor has killed it.
+    pub(crate) fn may_be_heard(&self) -> bool {
+        !self.is_held.get() && self.killed.get().is_none()
     }
 
     /// Kills it if it was told to leave long ago.

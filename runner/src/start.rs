@@ -11,7 +11,7 @@ use super::reaper::Reaper;
 use super::record::Record;
 use super::supervisor::Supervisor;
 use super::tensorboard::{Board, Counting};
-use super::upkeep::{Budgets, Names, Outage};
+use super::upkeep::{Answers, Budgets, Names, Outage};
 use crate::client::Client;
 use crate::exit::Exit;
 use anyhow::{Context, bail};
@@ -66,6 +66,7 @@ impl Supervisor {
             master_address,
             master,
             is_master_gone: false,
+            answers: Answers::default(),
             trainer_names: Names::from(Role::Trainer, plan.folder.first_free("trainer")),
             pserver_names: Names::from(Role::Pserver, plan.folder.first_free("pserver")),
             budgets: Budgets::default(),
@@ -87,6 +88,7 @@ impl Supervisor {
         let command = [host, self.plan.master_command(&self.shoal, &self.master_address)].concat();
         self.master = Process::start(Role::Master, "master", &command, &[], &self.plan.folder.logs())?;
         self.is_master_gone = false;
+        self.answers = Answers::default();
         self.record.joined(Role::Master, "master", self.master.pid);
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::process::Process;
 use super::reaper::Reaper;
 use super::record::Record;
 use super::tensorboard::Counting;
-use super::upkeep::{self, Budgets, Names, Outage, OutageNews, Running};
+use super::upkeep::{self, Answers, Budgets, Names, Outage, OutageNews, Running};
 use crate::client::Client;
 use crate::exit::Exit;
 use anyhow::bail;
@@ -50,6 +50,7 @@ pub struct Supervisor {
     pub(super) master_address: String,
     pub(super) master: Process,
     pub(super) is_master_gone: bool,
+    pub(super) answers: Answers,
     pub(super) trainer_names: Names,
     pub(super) pserver_names: Names,
     pub(super) budgets: Budgets,
@@ -110,6 +111,7 @@ impl Supervisor {
     /// Asks the master how the job is, and of its declaration and routing where they are wanted. Returns whether it answered.
     pub(super) async fn look(&mut self, with_model: bool) -> anyhow::Result<bool> {
         let asked = self.client.status_within(self.outage.question(), with_model).await;
+        self.listen_to_master(!asked.as_ref().is_err_and(Exit::is_unanswered));
         let now = self.started.elapsed();
         let status = match asked {
             Ok(status) => status,

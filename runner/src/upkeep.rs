@@ -123,6 +123,44 @@ impl Names {
     }
 }
 
+/// How long nothing was heard of a process, as far as somebody listened: while there is no master, or this process was itself stopped,
+/// nobody could have heard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Silence {
+    lasted: Duration,
+    listened: Option<Duration>,
+}
+
+impl Silence {
+    /// So much counts at most from one time to the next: a question takes a second at most.
+    const LISTENS: Duration = Duration::from_secs(2);
+
+    /// Somebody listens at `now` and hears nothing. How long that has lasted.
+    pub(crate) fn goes_on(&mut self, now: Duration) -> Duration {
+        let since = self.listened.replace(now).unwrap_or(now);
+        self.lasted += now.saturating_sub(since).min(Self::LISTENS);
+        self.lasted
+    }
+}
+
+/// What is heard of one master: before it has ever answered it reads the data set, and its silence says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answers(Option<Silence>);
+
+impl Answers {
+    /// It has answered, or could not.
+    pub(crate) fn begin_again(&mut self, has_answered: bool) {
+        if has_answered || self.0.is_some() {
+            self.0 = Some(Silence::default());
+        }
+    }
+
+    /// It has not answered a question at `now`. How long it has been silent.
+    pub(crate) fn miss(&mut self, now: Duration) -> Duration {
+        self.0.as_mut().map_or(Duration::ZERO, |silence| silence.goes_on(now))
+    }
+}
+
 /// How long the master has not answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outage {
@@ -170,6 +208,11 @@ impl Outage {
     pub(crate) fn end(&mut self, now: Duration) -> Option<Duration> {
         let ended = std::mem::take(self);
         ended.since.filter(|_| ended.is_told).map(|since| now - since)
+    }
+
+    /// Another master takes the place of one that was there and hung: it has all the time again.
+    pub(crate) fn begin_again(&mut self, now: Duration) {
+        self.since = Some(now);
     }
 
     /// Whether the master is away.
@@ -280,6 +323,36 @@ mod tests {
         assert_eq!(outage.clone().miss(at(11_000), patience), OutageNews::Over(at(10_000)));
         assert_eq!(outage.end(at(6000)), Some(at(5000)));
         assert!(!outage.is_on());
+    }
+
+    #[test]
+    fn silence_counts_while_somebody_listens() {
+        let mut silence = Silence::default();
+        let lasted: Vec<Duration> =
+            [at(7000), at(8000), at(8500), at(100_000), at(101_000)].map(|now| silence.goes_on(now)).into();
+        assert_eq!(lasted, [at(0), at(1000), at(1500), at(3500), at(4500)]);
+    }
+
+    #[test]
+    fn a_master_that_has_never_answered_is_not_silent() {
+        let mut answers = Answers::default();
+        let miss = |answers: &mut Answers, seconds: u64| answers.miss(Duration::from_secs(seconds));
+        assert!((0..3600).all(|second| miss(&mut answers, second).is_zero()));
+        answers.begin_again(false);
+        assert_eq!([miss(&mut answers, 3600), miss(&mut answers, 3601)], [Duration::ZERO; 2]);
+        answers.begin_again(true);
+        assert_eq!([miss(&mut answers, 3602), miss(&mut answers, 3603)], [at(0), at(1000)]);
+        answers.begin_again(false);
+        assert_eq!([miss(&mut answers, 3604), miss(&mut answers, 3605)], [at(0), at(1000)]);
+    }
+
+    #[test]
+    fn a_master_that_comes_for_one_that_hung_has_all_the_time_again() {
+        let (mut outage, patience) = (Outage::default(), at(10_000));
+        outage.miss(at(0), patience);
+        outage.begin_again(at(9000));
+        assert_eq!(outage.miss(at(18_999), patience), OutageNews::Lasts);
+        assert_eq!(outage.miss(at(19_000), patience), OutageNews::Over(at(10_000)));
     }
 
     #[test]

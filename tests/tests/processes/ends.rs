@@ -187,6 +187,51 @@ async fn a_trainer_that_somebody_ends_is_replaced_and_the_model_is_the_same() {
     }
 }
 
+/// Whoever runs and takes no part is found out by what the master hears, by whether the master answers, or by nobody: a master that has
+/// just taken over has never heard of a trainer that hangs.
+#[tokio::test]
+async fn whoever_hangs_is_replaced_and_the_model_is_the_same() {
+    let job = SmallJob::of(4000).unwrap();
+    let undisturbed = job.undisturbed().unwrap();
+    let mut runs = Vec::new();
+    for (name, strikes) in [
+        ("pserver", &[("pserver-0", Signal::STOP)][..]),
+        ("forgotten", &[("trainer-0", Signal::STOP), ("master", Signal::KILL)]),
+        ("master", &[("master", Signal::STOP)]),
+    ] {
+        let flags = ["--pace-millis", "15", "--lease-ttl-millis", "300"];
+        let command = job.run(name, &flags, &[job.count()]);
+        let supervisor = Running::start(command, &job.path(&format!("{name}.said"))).unwrap();
+        runs.push((name, strikes, supervisor));
+    }
+    for (name, strikes, _) in &runs {
+        wait_for(|| trainer(&job, name).is_some(), "a trainer takes part").await;
+        for (struck, signal) in *strikes {
+            kill_process(started(&job, name, struck)[0], *signal).unwrap();
+        }
+    }
+    for (name, strikes, supervisor) in &mut runs {
+        assert_eq!(supervisor.end_within(3 * PATIENCE).await.unwrap(), Some(0), "{name}");
+        assert_eq!(job.hash(name).unwrap(), undisturbed, "{name}");
+        for (struck, _) in *strikes {
+            // A master keeps its name.
+            let others = started(&job, name, &struck.replace("-0", "-1"));
+            assert!(
+                others.len() > usize::from(*struck == "master"),
+                "{name}: nobody took the place of {struck}"
+            );
+        }
+    }
+}
+
+/// The processes that a run has started under a name, the oldest first.
+fn started(job: &SmallJob, run: &str, name: &str) -> Vec<Pid> {
+    let journal = std::fs::read_to_string(job.path(run).join("journal.jsonl")).unwrap();
+    let entries = journal.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let of_name = entries.filter(|entry| entry["entry"] == "joined" && entry["name"] == name);
+    of_name.filter_map(|entry| Pid::from_raw(entry["process"].as_i64()? as i32)).collect()
+}
+
 /// The process of a trainer that has made steps.
 fn trainer(job: &SmallJob, run: &str) -> Option<Pid> {
     let status = job.shoal(&["status", "--run", run, "-o", "json"]).output().unwrap();
