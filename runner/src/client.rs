@@ -173,16 +173,16 @@ type Answered<T> = Result<Result<tonic::Response<T>, tonic::Status>, tokio::time
 impl Client {
     fn answer<T>(&self, answered: Answered<T>) -> anyhow::Result<T> {
         let Client { address, job, .. } = self;
-        let what = |what: &str| format!("the master at {address} does not answer: {what}");
+        let silent = |why: &str| format!("the master at {address} does not answer: {why}");
         match answered {
-            Err(_) => Err(Exit::Unanswered(what("no answer in time")).into()),
+            Err(_) => Err(Exit::Unanswered(silent("no answer in time")).into()),
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => match Fault::from(status) {
-                Fault::Unreachable(why) => Err(Exit::Unanswered(what(&why)).into()),
+                Fault::Unreachable(why) => Err(Exit::Unanswered(silent(&why)).into()),
                 // A certificate may be issued anew at any moment: asking again may help.
-                fault @ Fault::Untrusted(_) => Err(Exit::Unreachable(what(&fault.to_string())).into()),
+                fault @ Fault::Untrusted(_) => Err(Exit::Unreachable(silent(&fault.to_string())).into()),
                 Fault::Refused(refusal) if refusal.kind == RefusalKind::NotLeader => {
-                    Err(Exit::Unreachable(what(&refusal.to_string())).into())
+                    Err(Exit::Unreachable(silent(&refusal.to_string())).into())
                 }
                 Fault::Refused(refusal) if refusal.kind == RefusalKind::WrongJob => {
                     let detail = refusal.detail;

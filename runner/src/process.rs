@@ -350,6 +350,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn who_is_held_or_killed_is_not_expected_to_be_heard() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = ["sleep", "60"].map(OsString::from);
+        let mut process = Process::start(Role::Trainer, "trainer-0", &program, &[], folder.path()).unwrap();
+        let heard = [Signal::STOP, Signal::CONT].map(|signal| {
+            process.signal(signal);
+            process.may_be_heard()
+        });
+        assert_eq!(heard, [false, true]);
+        process.kill().await;
+        assert!(!process.may_be_heard());
+    }
+
+    #[tokio::test]
     async fn of_a_log_however_long_only_the_end_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let script = "head -c 200000 /dev/zero | tr '\\0' x; echo; echo the reason why".to_owned();

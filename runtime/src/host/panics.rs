@@ -135,11 +135,15 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{ExitStatus, Stdio};
 
-    /// What the process that each test starts is to do: the same test once more.
+    /// Says to a process that it is one that a test has started.
     const PART: &str = "SHOAL_TEST_PANICS";
 
-    /// How this test ends as a process of its own. An error where it hangs.
-    async fn ended(test: &str) -> Result<ExitStatus, Box<dyn Error>> {
+    /// How `part` of a test ends as a process of its own, which runs that test alone. An error where it hangs.
+    async fn apart(test: &str, part: impl Future<Output = ()>) -> Result<ExitStatus, Box<dyn Error>> {
+        if std::env::var_os(PART).is_some() {
+            part.await;
+            std::process::exit(0);
+        }
         let (_, here) = module_path!().split_once("::").ok_or("a test of a crate's own top")?;
         let mut again = tokio::process::Command::new(std::env::current_exe()?);
         again.args(["--exact", &format!("{here}::{test}"), "--nocapture"]);
@@ -148,17 +152,13 @@ mod tests {
         Ok(tokio::time::timeout(Duration::from_secs(60), again.status()).await??)
     }
 
-    fn is_part() -> bool {
-        std::env::var_os(PART).is_some()
-    }
-
     fn panic_elsewhere() {
         let _ = std::thread::spawn(|| panic!("on a thread")).join();
     }
 
     #[tokio::test]
     async fn a_panic_that_nobody_can_print_ends_the_process() {
-        if is_part() {
+        let ended = apart("a_panic_that_nobody_can_print_ends_the_process", async {
             set_hook(Box::new(|_| {
                 loop {
                     std::thread::park();
@@ -166,15 +166,13 @@ mod tests {
             }));
             bound_to(Duration::from_millis(100));
             panic_elsewhere();
-            std::process::exit(0);
-        }
-        let ended = ended("a_panic_that_nobody_can_print_ends_the_process").await.unwrap();
-        assert_eq!(ended.signal(), Some(libc::SIGABRT));
+        });
+        assert_eq!(ended.await.unwrap().signal(), Some(libc::SIGABRT));
     }
 
     #[tokio::test]
     async fn a_process_without_memory_for_a_backtrace_ends() {
-        if is_part() {
+        let ended = apart("a_process_without_memory_for_a_backtrace_ends", async {
             bound_to(Duration::from_secs(3));
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let has = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
@@ -186,21 +184,17 @@ mod tests {
                 panic!("without memory");
             });
             let _ = panics.join();
-            std::process::exit(0);
-        }
-        let ended = ended("a_process_without_memory_for_a_backtrace_ends").await.unwrap();
-        assert_eq!(ended.signal(), Some(libc::SIGABRT));
+        });
+        assert_eq!(ended.await.unwrap().signal(), Some(libc::SIGABRT));
     }
 
     #[tokio::test]
     async fn a_panic_that_is_printed_ends_nothing() {
-        if is_part() {
+        let ended = apart("a_panic_that_is_printed_ends_nothing", async {
             bound_to(Duration::from_millis(300));
             panic_elsewhere();
             tokio::time::sleep(Duration::from_secs(1)).await;
-            std::process::exit(0);
-        }
-        let ended = ended("a_panic_that_is_printed_ends_nothing").await.unwrap();
-        assert_eq!(ended.code(), Some(0));
+        });
+        assert_eq!(ended.await.unwrap().code(), Some(0));
     }
 }
