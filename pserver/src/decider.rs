@@ -4,11 +4,13 @@
 use crate::shard::{Decided, DecisionAnswer, Shard, Undecided, Waiters};
 use bytes::Bytes;
 use futures_util::future::{FutureExt, LocalBoxFuture};
+use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{BlockId, Incarnation, Partial, Refusal, RefusalKind, Rewind, Step};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Dial, PserverClient, pserver_client};
 use shoal_runtime::host::signal::Changes;
+use shoal_runtime::host::waits::OpenWait;
 use shoal_runtime::wire::{Fault, malformed, proto};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ pub async fn decide(shard: &Arc<Shard>, dial: &dyn Dial, random: &mut Random) ->
         assigned: shard.assigned(),
         backoff: Backoff::new(Duration::from_millis(2), Duration::from_millis(200)),
         connected: None,
+        failing: None,
     };
     loop {
         if let Err(refusal) = asking.ask_all().await {
@@ -50,6 +53,8 @@ struct Asking<'a> {
     assigned: Changes,
     backoff: Backoff,
     connected: Option<Connected>,
+    /// `Some` while the scalar block's primary gives no answer.
+    failing: Option<OpenWait>,
 }
 
 /// The scalar block's primary, and a connection to it unless it is here.
@@ -85,7 +90,8 @@ impl Asking<'_> {
             match answered {
                 None => {}
                 Some((of, Ok(Asked::Decided(decision)))) => self.decided(&mut waiting, of, &decision).await?,
-                Some((_, Ok(Asked::NotYet | Asked::InVain))) => comes_to_nothing = true,
+                Some((_, Ok(Asked::NotYet))) => (comes_to_nothing, self.failing) = (true, None),
+                Some((_, Ok(Asked::InVain))) => comes_to_nothing = self.note_failure(),
                 Some((_, Err(refusal))) => return Err(refusal),
             }
             if comes_to_nothing {
@@ -94,6 +100,14 @@ impl Asking<'_> {
             }
             new = self.shard.undecided(Some(&mut self.waiters)).await?;
         }
+    }
+
+    /// The scalar block's primary has given no answer: true.
+    fn note_failure(&mut self) -> bool {
+        let address = self.connected.as_ref().map_or("", |connected| &connected.address);
+        let begin = || self.shard.waits().begin(WaitKind::Decision, address);
+        self.failing.get_or_insert_with(begin);
+        true
     }
 
     /// Follows the scalar block's primary.
@@ -122,7 +136,7 @@ impl Asking<'_> {
                 match ask(self.shard, connected, &said, Duration::ZERO).await? {
                     Asked::Decided(decided) => decision = Some(decided),
                     Asked::NotYet => {}
-                    Asked::InVain => return Ok(false),
+                    Asked::InVain => return Ok(!self.note_failure()),
                 }
             }
             if let Some(decision) = decision {
@@ -140,6 +154,7 @@ impl Asking<'_> {
         decision: &[u8],
     ) -> Result<(), Refusal> {
         self.backoff.succeed();
+        self.failing = None;
         let blocks = waiting.remove(&of).unwrap_or_default().into_keys().collect();
         match self.shard.decide(of.0, of.1, blocks, decision).await {
             // A peer has said it: it is asked again.

@@ -4,11 +4,13 @@
 use crate::shard::{Channel, Shard, Stand, grouped};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::{Dial, PserverClient, pserver_client};
 use shoal_runtime::host::signal::Changes;
+use shoal_runtime::host::waits::OpenWait;
 use shoal_runtime::wire::proto;
 use shoal_runtime::wire::{Fault, malformed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,9 +37,9 @@ pub async fn follow(shard: &Arc<Shard>, dial: &dyn Dial, random: &mut Random) ->
                 return malformed("assignment.pservers", format!("{address:?} is no address"));
             };
             let random = Random::seeded(random.bits());
-            loops.push(Box::pin(
-                async move { (channel, follow_channel(shard, channel, client, random).await) },
-            ));
+            let followed =
+                async move { (channel, follow_channel(shard, channel, (client, address), random).await) };
+            loops.push(Box::pin(followed));
         }
         tokio::select! {
             biased;
@@ -69,13 +71,14 @@ struct Session {
 async fn follow_channel(
     shard: &Arc<Shard>,
     channel: Channel,
-    mut client: PserverClient,
+    (mut client, address): (PserverClient, String),
     mut random: Random,
 ) -> Result<(), Refusal> {
     let wait = Duration::from_millis(shard.job().lease_ttl_millis) / 4;
     let mut backoff = Backoff::new(Duration::from_millis(5), wait);
     let mut assigned = shard.assigned();
     let mut session: Option<Session> = None;
+    let mut failing: Option<OpenWait> = None;
     loop {
         let known = session.take().filter(|_| !assigned.has_changed());
         assigned.mark_heard();
@@ -108,6 +111,7 @@ async fn follow_channel(
         };
         match heard {
             Ok(Some(answered)) => {
+                failing = None;
                 backoff.succeed();
                 (open.number, open.answered) = (open.number + 1, answered);
                 session = Some(open);
@@ -120,6 +124,8 @@ async fn follow_channel(
                 if backoff.attempts() % 32 == 5 {
                     tracing::error!(primary = %channel.primary, %fault, "a primary is not followed; still trying");
                 }
+                let begin = || shard.waits().begin(WaitKind::Primary, address.clone());
+                failing.get_or_insert_with(begin).failed(fault);
                 sleep(backoff.pause(&mut random)).await;
             }
         }

@@ -32,6 +32,7 @@ pub async fn live(
     identity: &mut Identity,
     random: &mut Random,
 ) -> Fault {
+    let storage = &storage.clone().watched_by(shard.waits());
     loop {
         let fault = live_once(shard, dial, masters, storage, random).await;
         // One that was superseded ends: its name is another's now.

@@ -211,7 +211,7 @@ impl Reported {
         if checkpoint != self.checkpoint {
             (self.checkpoint, self.written) = (checkpoint, 0);
         }
-        let Checkpointing { written, trouble, has_passed, .. } = shard.checkpointing(self.written);
+        let Checkpointing { written, has_passed, .. } = shard.checkpointing(self.written);
         let (hashes, recorded) = shard.recorder().after(self.recorded, REPORT_HASHES);
         let request = proto::ReportRequest {
             job: shard.job().job.0.clone(),
@@ -227,12 +227,13 @@ impl Reported {
             checkpoint,
             written: written.iter().map(Into::into).collect(),
             has_passed,
-            storage_trouble: trouble,
             damaged: shard.damage()?.iter().map(Into::into).collect(),
             evaluated: shard.evaluated()?,
             staleness: Some((&shard.staleness()).into()).filter(|_| !shard.job().is_sync()),
             base: self.base,
             recorded: hashes.into_iter().map(Into::into).collect(),
+            waits: shard.waits().report().iter().map(Into::into).collect(),
+            ..Default::default()
         };
         let written = self.written + written.len();
         let has_more = self.untold.has_more_than(&blocks)

@@ -11,6 +11,7 @@ use crate::block::state::State;
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};
 use futures_util::stream::{self, StreamExt};
+use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, CheckpointManifest, DamagedCheckpoint, Layout, ManifestRecord, Refusal, RefusalKind,
     Term, WarmStart,
@@ -19,6 +20,7 @@ use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::{Fault, load, read_piece};
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::storage::{Remedy, Storage, StorageError};
+use shoal_runtime::host::waits::OpenWait;
 use shoal_runtime::host::warm_start::{WarmFile, WarmStartError};
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -40,20 +42,20 @@ pub async fn restore(shard: &Arc<Shard>, storage: &Storage, random: &mut Random)
     let (warm_tables, given_up) = (WarmTables::default(), BTreeSet::new());
     let mut restorer = Restorer { shard, storage, manifest: None, warm: None, warm_tables, given_up };
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+    let mut failing: Option<OpenWait> = None;
     loop {
         assigned.mark_heard();
         match restorer.restore_all().await {
             Err(refusal) => return refusal,
             Ok(Err(error)) => {
                 tracing::error!(%error, "a block cannot be restored; trying again");
-                shard.note_trouble(error.to_string());
+                let begin = || shard.waits().begin(WaitKind::Storage, format!("read {}", storage.place()));
+                failing.get_or_insert_with(begin).failed(error);
                 tokio::time::sleep(backoff.pause(random)).await;
             }
             Ok(Ok(())) => {
-                if backoff.attempts() > 0 {
-                    shard.note_trouble(String::new());
-                    backoff.succeed();
-                }
+                failing = None;
+                backoff.succeed();
                 assigned.changed().await;
             }
         }

@@ -41,6 +41,7 @@ use shoal_runtime::cluster::{
 };
 use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::signal::{Changes, Signal};
+use shoal_runtime::host::waits::{OpenWait, Waits};
 pub use standing::{Standings, Untold};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +81,9 @@ pub struct Shard {
     assigned: Signal,
     freed: Signal,
     /// Blocks that wait for memory.
-    starved: Mutex<BTreeSet<BlockId>>,
+    starved: Mutex<Starved>,
+    /// What this pserver waits for, for its reports.
+    waits: Waits,
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,
     credits: Mutex<CreditQueue<oneshot::Sender<CreditAnswer>>>,
@@ -92,6 +95,14 @@ pub struct Shard {
 
 /// A primary that is still to be restored, the term under which, and what from.
 pub type Unrestored = (Arc<Hosted>, Term, Option<ManifestRecord>);
+
+/// Blocks whose updates wait for memory that pieces of a checkpoint have.
+#[derive(Debug, Default)]
+struct Starved {
+    blocks: BTreeSet<BlockId>,
+    /// `Some` while there are any.
+    wait: Option<OpenWait>,
+}
 
 /// What belongs to one incarnation.
 #[derive(Debug)]
@@ -123,6 +134,7 @@ impl Shard {
             assigned: Signal::new(),
             freed: Signal::new(),
             starved: Mutex::default(),
+            waits: Waits::default(),
             checkpointing: Mutex::default(),
             damaged: Mutex::default(),
             credits: Mutex::new(CreditQueue::new(window)),
@@ -141,6 +153,11 @@ impl Shard {
     /// The job.
     pub fn job(&self) -> &JobSettings {
         &self.job
+    }
+
+    /// What this pserver waits for.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// The parameters, once the master has said what is held.

@@ -5,6 +5,7 @@
 use crate::block::GivenPiece;
 use crate::shard::Shard;
 use shoal_runtime::cluster::checkpoint::Origin;
+use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{CheckpointId, Refusal};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::checkpoints::write_pieces;
@@ -41,6 +42,7 @@ async fn write_file(
 ) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
     let mut file = first;
+    let wait = shard.waits().begin(WaitKind::Storage, format!("write {}", storage.at(&checkpoint.folder())));
     loop {
         let job = shard.job().job.clone();
         let origin = Origin { job, checkpoint, writer: shard.incarnation(), sequence: file };
@@ -49,7 +51,7 @@ async fn write_file(
             Ok(written) => return shard.note_written(checkpoint, written),
             Err(error) => {
                 tracing::error!(%checkpoint, %error, "a checkpoint's file cannot be written; trying again");
-                shard.note_trouble(error.to_string());
+                wait.failed(error);
             }
         }
         tokio::time::sleep(backoff.pause(random)).await;

@@ -64,6 +64,11 @@ impl Activities {
         self.spent[activity as usize] + running
     }
 
+    /// For how long the program has been computing until now; `None` while it is not.
+    pub(crate) fn computing(&self, now: Duration) -> Option<Duration> {
+        (self.present == Activity::Compute).then(|| now.saturating_sub(self.since))
+    }
+
     fn settle(&mut self, now: Duration) {
         self.spent[self.present as usize] += now.saturating_sub(self.since);
         self.since = self.since.max(now);
@@ -91,8 +96,10 @@ mod tests {
         activities.enter(Read, at(3));
         activities.enter(Compute, at(10));
         assert_eq!(spent(&activities, 14), [3, 7, 0, 4, 0]);
+        assert_eq!(activities.computing(at(14)), Some(at(4)));
         activities.enter(Push, at(20));
         assert_eq!(spent(&activities, 20), [3, 7, 0, 10, 0]);
+        assert_eq!(activities.computing(at(20)), None);
     }
 
     #[test]

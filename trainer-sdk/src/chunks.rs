@@ -8,6 +8,7 @@ mod source;
 mod tests;
 
 pub use reader::{ReadTask, Reader};
+pub(crate) use source::WatchedSource;
 pub use source::{ChunkSource, Stored};
 
 use crate::error::panic_words;

@@ -11,8 +11,10 @@ use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable, FutureExt, LocalBoxFuture};
 use futures_util::stream::FuturesUnordered;
 use shoal_runtime::cluster::refusal::NextMove;
+use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{BlockId, Routing};
 use shoal_runtime::host::rpc::PserverClient;
+use shoal_runtime::host::waits::OpenWait;
 use shoal_runtime::wire::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -95,6 +97,8 @@ struct Calls<'a, T> {
     room: BTreeMap<u64, Arc<Semaphore>>,
     /// Batches for which pservers may have no room.
     queues: Queues,
+    /// Batches whose calls fail, by number.
+    failing: BTreeMap<u64, OpenWait>,
 }
 
 /// Runs an errand to its end.
@@ -138,10 +142,12 @@ pub(crate) async fn run<E: Errand>(session: &Session, errand: &mut E) -> Result<
 impl<'a, T: Send + 'static> Calls<'a, T> {
     fn new(session: &'a Session) -> Calls<'a, T> {
         let (handles, room, queues) = (BTreeMap::new(), BTreeMap::new(), Queues::default());
-        Calls { session, under_way: FuturesUnordered::new(), handles, room, queues }
+        let (under_way, failing) = (FuturesUnordered::new(), BTreeMap::new());
+        Calls { session, under_way, handles, room, queues, failing }
     }
 
     fn abandon(&mut self, id: u64) {
+        self.failing.remove(&id);
         if let Some(handle) = self.handles.remove(&id) {
             handle.abort();
         }
@@ -246,6 +252,7 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
             Ok(reply) => {
                 batch.silent.succeed();
                 batch.untrusted_since = None;
+                self.failing.remove(&id);
                 if let ControlFlow::Break(end) = errand.hear(batch, reply).await? {
                     return Ok(ControlFlow::Break(end));
                 }
@@ -275,6 +282,9 @@ impl<'a, T: Send + 'static> Calls<'a, T> {
                     if since > patience {
                         return Err(Callee { role: "pserver", address }.refused(fault));
                     }
+                    let waits = &self.session.waits;
+                    let begin = || waits.begin(WaitKind::Pserver, address.clone());
+                    self.failing.entry(id).or_insert_with(begin).failed(&fault);
                     if batch.silent.attempts() == 5 {
                         tracing::warn!(role = "pserver", address, %fault, "still trying");
                     }

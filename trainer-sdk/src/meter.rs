@@ -67,6 +67,11 @@ impl Meter {
         self.activities().spent(Activity::Read, self.began.elapsed())
     }
 
+    /// For how long the program has been computing; `None` while it is not.
+    pub(crate) fn computing(&self) -> Option<Duration> {
+        self.activities().computing(self.began.elapsed())
+    }
+
     /// All counters.
     pub(crate) fn counters(&self) -> TrainerCounters {
         let (activities, now) = (self.activities(), self.began.elapsed());

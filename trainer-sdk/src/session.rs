@@ -16,6 +16,7 @@ use shoal_runtime::cluster::{Declaration, Incarnation, Routing};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::rpc::Dial;
+use shoal_runtime::host::waits::Waits;
 use shoal_runtime::wire::proto;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -33,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) exclusions: KnownExclusions,
     pub(crate) push_log: PushLog,
     pub(crate) meter: Arc<Meter>,
+    /// What the trainer waits for, for the master.
+    pub(crate) waits: Waits,
     /// Where outputs go; `None`: the job does not predict.
     pub(crate) outputs: Option<Outputs>,
     /// Whether some pserver has yet to find room for the gradient that is pushed.
@@ -73,6 +76,7 @@ impl Session {
             exclusions,
             push_log,
             meter,
+            waits: Waits::default(),
             outputs,
             is_waiting_for_room,
             areas,

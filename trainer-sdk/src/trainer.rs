@@ -20,7 +20,7 @@ mod talk;
 mod tests;
 
 use crate::activities::Activity;
-use crate::chunks::{ChunkSource, Reader};
+use crate::chunks::{ChunkSource, Reader, WatchedSource};
 use crate::complaint::Complaint;
 use crate::desk::{Desk, Ready};
 use crate::device::OnDevice;
@@ -124,6 +124,7 @@ async fn train_beside(
         },
     };
     tracing::info!(incarnation = %session.incarnation(), "joined");
+    let source = Arc::new(WatchedSource { source, waits: session.waits.clone() });
     let reader = Reader::new(source, session.master.job.clone(), settings.processors.clone());
     let trainer = Trainer {
         desk: Mutex::new(Desk::new(&session.routes.present(), session.master.job.mode.delay())),

@@ -7,11 +7,15 @@ use super::version::Outcome;
 use super::{DeviceError, Shared};
 use bytes::Bytes;
 use shoal_runtime::cluster::BlockId;
+use shoal_runtime::cluster::waits::WaitKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// A flight that takes longer is told to the master.
+const LATE: Duration = Duration::from_millis(250);
 
 /// What a stream is under way with.
 pub(super) struct Flight {
@@ -75,11 +79,17 @@ pub(super) fn land(
 fn wait(shared: &Shared, stream: &mut Stream) -> Result<Vec<PoolPage>, DeviceError> {
     let began = Instant::now();
     let mut pause = Duration::from_micros(10);
+    let mut late = None;
     loop {
         if let Some(pages) = stream.finish()? {
             return Ok(pages);
         }
         let patience = Duration::from_millis(shared.patience_millis.load(Ordering::Relaxed));
+        if began.elapsed() > LATE {
+            late.get_or_insert_with(|| {
+                shared.waits.begin(WaitKind::Device, "work that the device was given")
+            });
+        }
         if began.elapsed() > patience {
             return Err(DeviceError::Stalled { seconds: patience.as_secs() });
         }

@@ -29,6 +29,7 @@ use shoal_runtime::cluster::{BlockId, Rule};
 pub use shoal_runtime::host::cuda::DeviceError;
 use shoal_runtime::host::cuda::{Context, Image, Kernel};
 use shoal_runtime::host::signal::{Changes, Signal};
+use shoal_runtime::host::waits::Waits;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -65,6 +66,8 @@ struct Shared {
     finished: Mutex<Vec<BlockId>>,
     failure: OnceLock<DeviceError>,
     changed: Signal,
+    /// What the pserver waits for.
+    waits: Waits,
     /// How long one flight may take, in milliseconds. Tests of devices that stall have less.
     patience_millis: AtomicU64,
     /// Blocks that are here, and those that there was no memory for.
@@ -121,6 +124,7 @@ impl Device {
             finished,
             failure,
             changed,
+            waits: Waits::default(),
             patience_millis: AtomicU64::new(PATIENCE.as_millis() as u64),
             blocks,
             overflow,
@@ -133,6 +137,11 @@ impl Device {
         let (name, free) = (device.name(), device.shared.context.free());
         tracing::info!(device = ordinal, name, free_bytes = free, "updates run on a device");
         Ok(device)
+    }
+
+    /// The registry of what this device is waited for.
+    pub fn waits(&self) -> &Waits {
+        &self.shared.waits
     }
 
     /// What the driver calls it.

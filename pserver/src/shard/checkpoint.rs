@@ -25,8 +25,6 @@ pub struct Checkpointing {
     pub has_passed: bool,
     /// Files begun, failed ones included: each has a name of its own.
     pub begun: u64,
-    /// Why pieces cannot be written; empty while they can.
-    pub trouble: String,
 }
 
 /// Blocks whose pieces wait to be written.
@@ -89,8 +87,8 @@ impl Shard {
             is_first || pieces <= REPORT_PIECES_MAX
         };
         let written = after.take_while(fits).cloned().collect();
-        let Checkpointing { named, has_passed, begun, ref trouble, .. } = *known;
-        Checkpointing { named, written, has_passed, begun, trouble: trouble.clone() }
+        let Checkpointing { named, has_passed, begun, .. } = *known;
+        Checkpointing { named, written, has_passed, begun }
     }
 
     /// Another checkpoint is under way, or none.
@@ -183,18 +181,11 @@ impl Shard {
             if checkpointing.named.is_some_and(|named| named.checkpoint == checkpoint) {
                 checkpointing.written.push(written);
             }
-            checkpointing.trouble.clear();
         }
         self.count(|counters| {
             counters.pieces_written += pieces;
             counters.bytes_written += bytes;
         });
-        self.urgent.send();
-    }
-
-    /// Pieces cannot be written, and why.
-    pub fn note_trouble(&self, why: String) {
-        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).trouble = why;
         self.urgent.send();
     }
 

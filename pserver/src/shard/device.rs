@@ -15,6 +15,8 @@ impl Shard {
     /// The same with a device that updates dense blocks, as far as it has memory.
     pub fn with_device(mut self, device: Option<Device>) -> Shard {
         if let Some(device) = device {
+            // One registry: the device's threads have it already.
+            self.waits = device.waits().clone();
             self.settings = Arc::new(self.settings.with_device(device));
         }
         self

@@ -1,11 +1,12 @@
 //! The one door to the blocks: a transition is let happen here, on one block or on many and on all processors, and what it has
 //! changed becomes what others hear. No other code chooses whom to wake.
 
-use super::Shard;
+use super::{Shard, Starved};
 use crate::block::Block;
 use crate::hosting::{BATCH_MIN, Changed, Hosted};
+use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{BlockId, Refusal};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 impl Shard {
     /// Lets one transition of one block happen, and tells whoever waits for what it has changed.
@@ -64,7 +65,12 @@ impl Shard {
 
     /// A block waits for memory. It looks once more, for some may have become free before it was noted.
     fn note_starved(&self, id: BlockId) {
-        let is_new = self.starved.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        let is_new = {
+            let mut starved = self.starved();
+            let begin = || self.waits.begin(WaitKind::CheckpointMemory, "memory for pieces of a checkpoint");
+            starved.wait.get_or_insert_with(begin);
+            starved.blocks.insert(id)
+        };
         let hosting = self.hosting().filter(|_| is_new);
         if let Some(hosted) = hosting.as_ref().and_then(|hosting| hosting.block(id)) {
             // After a panic nothing goes on: whoever sends the block something is told.
@@ -85,11 +91,19 @@ impl Shard {
 
     /// Blocks that waited for memory go on, if there is any.
     pub async fn go_on(self: &Arc<Self>) -> Result<(), Refusal> {
-        let starved = std::mem::take(&mut *self.starved.lock().unwrap_or_else(PoisonError::into_inner));
+        let starved = std::mem::take(&mut self.starved().blocks);
         let hosting = self.hosting();
         let hosted = starved.iter().filter_map(|id| hosting.as_ref()?.block(*id).cloned());
         self.each(hosted.collect(), |_, changed, hosted| hosted.with(changed, Block::go_on)).await?;
         self.grant_credit(Some(&starved));
+        let mut starved = self.starved();
+        if starved.blocks.is_empty() {
+            starved.wait = None;
+        }
         Ok(())
+    }
+
+    fn starved(&self) -> MutexGuard<'_, Starved> {
+        self.starved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,5 +46,5 @@ messages! {
     RecordRange, Refusal, RegisterReply, RegisterRequest, ReportReply, ReportRequest, RouteReply,
     RouteRequest, Routing, RoutingRange, Rule, ScaleReply, ScaleRequest, Schedule, ShareReply, ShareRequest, Slice, Stage, Staleness,
     Segment, StateName, StatusReply, StatusRequest, Table, Target, Task, TrainerCounters, TrainerStatus, TroubleStatus,
-    Verified, WantedRows, WarmStart, WatchReply, WatchRequest, WrittenFile, DataSize,
+    Verified, WantedRows, WarmStart, WatchReply, WatchRequest, WrittenFile, DataSize, Standstill, Wait,
 }

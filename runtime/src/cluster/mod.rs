@@ -37,6 +37,7 @@ pub mod task;
 pub mod tensor_names;
 pub mod tree;
 pub mod verification;
+pub mod waits;
 pub mod warm_start;
 
 pub use block_copy::BlockCopy;

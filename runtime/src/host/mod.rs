@@ -27,4 +27,5 @@ pub mod storage;
 pub mod store;
 pub mod supervisor;
 pub mod telemetry;
+pub mod waits;
 pub mod warm_start;

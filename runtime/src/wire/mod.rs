@@ -27,6 +27,7 @@ mod task;
 pub mod tensors;
 mod verification;
 mod version;
+pub mod waits;
 mod written;
 
 /// Code generated from `proto/shoal/v1/`.

@@ -5,10 +5,13 @@ use super::{ReadError, changed};
 use shoal_job::numbered::is_numbered;
 use shoal_recordio::numbered;
 use shoal_runtime::cluster::Slice;
+use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::host::storage::{Buckets, StorageError};
+use shoal_runtime::host::waits::Waits;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// Where chunks come from. The bytes are header and payload.
 pub trait ChunkSource: Send + Sync {
@@ -17,6 +20,24 @@ pub trait ChunkSource: Send + Sync {
         &'a self,
         slice: &'a Slice,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>>;
+}
+
+/// Another source whose reads in progress the trainer's waits have.
+pub(crate) struct WatchedSource {
+    pub(crate) source: Arc<dyn ChunkSource>,
+    pub(crate) waits: Waits,
+}
+
+impl ChunkSource for WatchedSource {
+    fn read<'a>(
+        &'a self,
+        slice: &'a Slice,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ReadError>> + Send + 'a>> {
+        Box::pin(async move {
+            let _read = self.waits.begin(WaitKind::Data, slice.file.as_str());
+            self.source.read(slice).await
+        })
+    }
 }
 
 /// Chunks under the names that the master pinned: a path is a file of this machine, a URL an object in a bucket, `records:N` no file.

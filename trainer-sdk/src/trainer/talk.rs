@@ -5,6 +5,7 @@ use super::{Ended, Trainer};
 use crate::desk::{Announcement, Desk};
 use crate::error::TrainError;
 use crate::master::LeaseAnswer;
+use shoal_runtime::cluster::waits::{Wait, WaitKind};
 use shoal_runtime::host::backoff::Backoff;
 use shoal_runtime::wire::proto;
 use std::time::Duration;
@@ -81,11 +82,23 @@ impl Trainer {
             exclusions: self.session.exclusions.present().number,
             want,
             counters: Some(self.session.meter.counters().into()),
+            waits: self.waits(),
             wait_millis: if want > 0 { self.session.master.wait().as_millis() as u32 } else { 0 },
             call,
             ..Default::default()
         };
         (request, announcing)
+    }
+
+    /// What this trainer waits for: its calls, and the program while that computes.
+    fn waits(&self) -> Vec<proto::Wait> {
+        let computing = self.session.meter.computing().map(|age| Wait {
+            kind: WaitKind::Program,
+            subject: "the program's function".to_owned(),
+            age,
+            error: String::new(),
+        });
+        self.session.waits.report().iter().chain(&computing).map(Into::into).collect()
     }
 
     /// Asks for newer routings for ever. Refusals are left to the lease loop, which hears them as well.

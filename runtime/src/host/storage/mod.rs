@@ -23,6 +23,8 @@ pub use upload::Upload;
 #[cfg(test)]
 pub(crate) use place::open_folder;
 
+use crate::cluster::waits::WaitKind;
+use crate::host::waits::{OpenWait, Waits};
 use bytes::Bytes;
 use folder::Folder;
 use object_store::path::Path;
@@ -42,6 +44,8 @@ pub struct Storage {
     /// Set when the place is a folder of this machine.
     folder: Option<Folder>,
     place: Arc<str>,
+    /// Calls in progress, for whoever watches the process.
+    waits: Waits,
 }
 
 /// An object, as a listing has it.
@@ -67,7 +71,18 @@ impl Storage {
 
     /// A store made elsewhere, for simulations and tests. `place` is its name in messages.
     pub fn over(store: Arc<dyn ObjectStore>, place: &str) -> Storage {
-        Storage { store, prefix: Path::default(), folder: None, place: place.into() }
+        Storage { store, prefix: Path::default(), folder: None, place: place.into(), waits: Waits::default() }
+    }
+
+    /// Returns the same place, whose calls in progress `waits` has.
+    pub fn watched_by(mut self, waits: &Waits) -> Storage {
+        self.waits = waits.clone();
+        self
+    }
+
+    /// Begins a call about an object. Every call of this door does so first: one that hangs is seen, whatever it is.
+    fn call(&self, what: &str, name: &str) -> OpenWait {
+        self.waits.begin(WaitKind::Storage, format!("{what} {}", self.at(name)))
     }
 
     /// What the user called it.
@@ -78,6 +93,7 @@ impl Storage {
     /// Writes a small object; durable when it returns. The same content again is no fault and durable again, other
     /// content is [`StorageError::Taken`].
     pub async fn put(&self, name: &str, content: Bytes) -> Result<(), StorageError> {
+        let _call = self.call("write", name);
         let (path, payload) = (self.path(name), PutPayload::from(content.clone()));
         match self.store.put_opts(&path, payload.clone(), PutMode::Create.into()).await {
             Err(object_store::Error::AlreadyExists { .. }) => {
@@ -102,6 +118,7 @@ impl Storage {
 
     /// A whole object of at most `bytes_max` bytes.
     pub async fn read(&self, name: &str, bytes_max: u64) -> Result<Bytes, StorageError> {
+        let _call = self.call("read", name);
         let found = self.store.get(&self.path(name)).await.map_err(|error| self.sort(name, error))?;
         if found.meta.size > bytes_max {
             let what = format!("it has {} bytes, at most {bytes_max} are expected", found.meta.size);
@@ -123,6 +140,7 @@ impl Storage {
         path: &Path,
         range: Range<u64>,
     ) -> Result<(ObjectMeta, Bytes), StorageError> {
+        let _call = self.call("read", name);
         let needed = range.end.saturating_sub(range.start);
         let options = GetOptions::new().with_range(Some(range.clone()));
         let found = match self.store.get_opts(path, options).await {
@@ -151,6 +169,7 @@ impl Storage {
     }
 
     async fn meta(&self, name: &str, path: &Path) -> Result<ObjectMeta, StorageError> {
+        let _call = self.call("look at", name);
         self.store.head(path).await.map_err(|error| self.sort(name, error))
     }
 
@@ -181,6 +200,7 @@ impl Storage {
 
     /// Deletes an object for good; no fault where there is none.
     pub async fn delete(&self, name: &str) -> Result<(), StorageError> {
+        let _call = self.call("remove", name);
         match self.store.delete(&self.path(name)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => self.settle(name).await,
             Err(error) => Err(self.sort(name, error)),
@@ -189,6 +209,7 @@ impl Storage {
 
     /// Deletes a folder with whatever is in it, in no particular order.
     pub async fn delete_folder(&self, name: &str) -> Result<(), StorageError> {
+        let _call = self.call("remove", name);
         for object in self.list(name).await? {
             let path = self.path(&format!("{name}/{}", object.name));
             match self.store.delete(&path).await {
@@ -213,6 +234,7 @@ impl Storage {
     }
 
     async fn listing(&self, folder: &str) -> Result<object_store::ListResult, StorageError> {
+        let _call = self.call("list", folder);
         let path = self.path(folder);
         self.store.list_with_delimiter(Some(&path)).await.map_err(|error| self.sort(folder, error))
     }

@@ -2,6 +2,7 @@
 
 use super::folder::{Folder, SyncFolder, blocking, sync_folder};
 use super::{Storage, StorageError};
+use crate::host::waits::Waits;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use std::path::PathBuf;
@@ -84,7 +85,13 @@ pub(crate) async fn open_folder(
     })?;
     let store = store.map_err(|error| StorageError::sort(place.to_owned(), error))?.with_fsync(true);
     let folder = Some(Folder::new(root, sync));
-    Ok(Storage { store: Arc::new(store), prefix: Path::default(), folder, place: place.into() })
+    Ok(Storage {
+        store: Arc::new(store),
+        prefix: Path::default(),
+        folder,
+        place: place.into(),
+        waits: Waits::default(),
+    })
 }
 
 /// Who tries again what failed in passing.
@@ -158,7 +165,7 @@ fn bucket(
     let after_scheme = place.split_once("://").map_or("", |(_, rest)| rest);
     let prefix = Path::parse(after_scheme.split_once('/').map_or("", |(_, prefix)| prefix))
         .map_err(|error| refused(place, error.to_string(), FORMS))?;
-    Ok(Storage { store: Arc::new(store), prefix, folder: None, place: place.into() })
+    Ok(Storage { store: Arc::new(store), prefix, folder: None, place: place.into(), waits: Waits::default() })
 }
 
 #[cfg(not(all(feature = "s3", feature = "gs")))]

@@ -27,6 +27,7 @@ impl Upload {
             Err(error) => return Err(error),
         }
         let options = Default::default();
+        let _call = storage.call("write", name);
         let upload = storage.store.put_multipart_opts(&storage.path(name), options).await;
         let upload = upload.map_err(|error| storage.sort(name, error))?;
         Ok(Upload {
@@ -55,6 +56,7 @@ impl Upload {
         if self.part_bytes > 0 {
             self.send().await?;
         }
+        let _call = self.storage.call("write", &self.name);
         match self.upload.complete().await {
             Ok(_) => self.storage.settle(&self.name).await,
             Err(error) => Err(self.abandon(error).await),
@@ -62,6 +64,7 @@ impl Upload {
     }
 
     async fn send(&mut self) -> Result<(), StorageError> {
+        let _call = self.storage.call("write", &self.name);
         self.part_bytes = 0;
         let part = PutPayload::from_iter(std::mem::take(&mut self.part));
         match self.upload.put_part(part).await {
