@@ -217,6 +217,30 @@ impl Dispatch {
         }
     }
 
+    /// The lowest place of the front that some block lacks; `None`: none lacks any, or nothing is open.
+    pub fn lowest_lacking(&self, shape: &JobShape, reports: &Reports) -> Option<u64> {
+        match self {
+            Dispatch::Steps(leases) => {
+                let (step, root) = leases.front_root()?;
+                let lacking = lease::Lacking::lacking(reports, step, root);
+                let first = step.0 * u64::from(shape.training().slots());
+                lacking.iter().map(|node| first + u64::from(node.first())).min()
+            }
+            Dispatch::Runs { runs, .. } => {
+                let open = runs.open_positions(reports).filter(|open| !open.is_empty())?;
+                runs::Lacking::lacking(reports, open).map(|lacking| lacking.start)
+            }
+        }
+    }
+
+    /// The lease of a place of the front that was renewed last; `None`: it is free.
+    pub fn holder(&self, place: u64, shape: &JobShape) -> Option<Holder> {
+        match self {
+            Dispatch::Steps(leases) => leases.holder((place % u64::from(shape.training().slots())) as u32),
+            Dispatch::Runs { runs, .. } => runs.holder(place),
+        }
+    }
+
     /// When an idle trainer may next be given a part of a task that is late.
     pub fn next_late(&self, now: Duration) -> Option<Duration> {
         match self {
@@ -254,6 +278,23 @@ fn lacking_slots(places: Range<u64>, shape: &JobShape, reports: &Reports) -> Vec
     aligned((places.start - first) as u32, (places.end - first) as u32, &mut nodes);
     let lacking = nodes.into_iter().flat_map(|node| lease::Lacking::lacking(reports, step, node));
     lacking.map(|node| first + u64::from(node.first())..first + u64::from(node.end())).collect()
+}
+
+/// How far the trainer that has a place is, as far as it has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The trainer.
+    pub trainer: Incarnation,
+    /// Microbatches computed, of how many of the lease.
+    pub computed: u32,
+    /// Microbatches of the lease.
+    pub width: u32,
+    /// Whether every block answered that it has the sum.
+    pub is_pushed: bool,
+    /// Whether pservers have yet to find room for it.
+    pub waits: bool,
+    /// When it got on with it last.
+    pub renewed: Duration,
 }
 
 /// A lease just given.

@@ -3,6 +3,7 @@
 
 mod recording;
 mod storing;
+mod watching;
 
 use crate::begun;
 use crate::document::{Document, Wanted};
@@ -13,6 +14,7 @@ use anyhow::{Context, anyhow, ensure};
 use futures_util::future::join_all;
 use shoal_job::spec::Spec;
 use shoal_runtime::cluster::Manifest;
+use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::host::checkpoints;
 use shoal_runtime::host::random::Random;
 use shoal_runtime::host::rpc::Dial;
@@ -47,6 +49,8 @@ pub struct Keeper<'a> {
     pub manifest: Manifest,
     /// The document of a job that has not begun.
     pub fresh: Document,
+    /// The store, as people named it.
+    pub store_place: String,
     /// Where checkpoints lie.
     pub storage: &'a Storage,
     /// How pservers are told of it.
@@ -86,7 +90,10 @@ impl Keeper<'_> {
     pub async fn keep(&self, service: &MasterService, random: &mut Random) -> anyhow::Error {
         loop {
             match self.lead_once(service, random).await {
-                Ok(why) => tracing::warn!(why, "this master leads no more: standing by"),
+                Ok(why) => {
+                    tracing::warn!(why, "this master leads no more: standing by");
+                    service.stand_by(why);
+                }
                 Err(error) => return error,
             }
             service.step_down();
@@ -96,6 +103,7 @@ impl Keeper<'_> {
 
     /// One time in office. Returns why it ended.
     async fn lead_once(&self, service: &MasterService, random: &mut Random) -> anyhow::Result<String> {
+        let electing = service.waits().begin(WaitKind::Store, &self.store_place);
         let mut leadership = match self.store.lead(&self.identity).await {
             Ok(leadership) => leadership,
             Err(error) => return passing(error),
@@ -104,6 +112,7 @@ impl Keeper<'_> {
             Ok(elected) => elected,
             Err(error) => return passing(error),
         };
+        drop(electing);
         tracing::info!(term = document.master_term, "this master leads");
         let mut randoms = [(); 3].map(|()| Random::seeded(random.bits()));
         let [committing, removing, recording] = &mut randoms;
@@ -117,6 +126,7 @@ impl Keeper<'_> {
             never = self.commit(service, committing) => match never {},
             never = self.record(service, recording) => match never {},
             never = self.remove(service, &elected, removing) => match never {},
+            never = watching::watch(service) => match never {},
         }
     }
 
@@ -237,6 +247,7 @@ impl Keeper<'_> {
             let changed = service.changed().notified();
             if let Some(document) = service.with(Machine::decide).flatten() {
                 let bytes = document.to_bytes().into();
+                let _swap = service.waits().begin(WaitKind::Store, &self.store_place);
                 revision = match settle(self.store, Some(revision), bytes, SWAP_PATIENCE, random).await {
                     Ok(revision) => revision,
                     Err(error) => return error,

@@ -34,6 +34,7 @@ pub mod service;
 pub mod settings;
 mod shunned;
 mod signals;
+mod standstill;
 mod starting;
 mod status;
 pub mod suspects;
@@ -51,6 +52,7 @@ use shoal_runtime::host::rpc::{self, Limits, TcpDial};
 use shoal_runtime::host::shutdown::Shutdown;
 use shoal_runtime::host::telemetry;
 use shoal_runtime::wire::proto::master_server::MasterServer;
+use std::sync::Arc;
 
 /// Whether another start would end so, too: its settings, or its data, have to be other ones.
 pub fn is_hopeless(error: &anyhow::Error) -> bool {
@@ -72,7 +74,8 @@ pub async fn run(
     settings.spec()?;
     // Before anything slow: who probes this process must not take one that reads for one that hangs.
     let pages = http::listen(settings.http).await?;
-    let (service, starting) = (service::MasterService::new(), starting::Starting::default());
+    let (service, starting) = (service::MasterService::new(), Arc::new(starting::Starting::default()));
+    service.start(Arc::clone(&starting));
     let watched = metrics::Watched { service: &service, starting: &starting, security: &security };
     tokio::select! {
         biased;
@@ -96,6 +99,7 @@ async fn live(
         never = starting.tell() => match never {},
     };
     let starting::Prepared { manifest, fresh, store, place, storage } = prepared;
+    let storage = storage.watched_by(service.waits());
     let mut random = Random::from_os();
     let limits = Limits::default();
     let listener = rpc::listen_secured(settings.listen, security).await?;
@@ -112,6 +116,7 @@ async fn live(
         fresh,
         storage: &storage,
         place,
+        store_place: settings.store().to_string(),
         spec: settings.spec()?.clone(),
     };
     let server = MasterServer::new(service.clone())

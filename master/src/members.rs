@@ -46,6 +46,13 @@ pub struct Member {
     first_counted: Incarnation,
 }
 
+impl Member {
+    /// When it was last heard of, by the master's clock.
+    pub fn last_heard(&self) -> Duration {
+        self.last_heard
+    }
+}
+
 /// All members of one role.
 #[derive(Debug)]
 pub struct Members {

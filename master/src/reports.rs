@@ -245,6 +245,21 @@ impl Reports {
         self.blocks.get(block.0 as usize).is_some_and(|known| known.word.is_some())
     }
 
+    /// Blocks of which nothing was heard under their terms.
+    pub fn unheard(&self) -> impl Iterator<Item = BlockId> {
+        (0..).map(BlockId).zip(&self.blocks).filter(|(_, known)| known.word.is_none()).map(|(id, _)| id)
+    }
+
+    /// Blocks that no other is behind, each with its version: by their ledgers in asynchronous jobs.
+    pub fn behind(&self, is_sync: bool) -> impl Iterator<Item = (BlockId, Version)> {
+        let place = move |word: &PrimaryWord| if is_sync { word.version.0 } else { word.ledger.low() };
+        let heard = || {
+            (0..).map(BlockId).zip(&self.blocks).filter_map(|(id, known)| Some((id, known.word.as_ref()?)))
+        };
+        let lowest = heard().map(|(_, word)| place(word)).min();
+        heard().filter(move |(_, word)| Some(place(word)) == lowest).map(|(id, word)| (id, word.version))
+    }
+
     /// The lowest version over all blocks; none while some block is unheard of under its term.
     pub fn lowest_version(&self) -> Option<Version> {
         let scalars = self.scalars.and_then(|scalars| self.blocks.get(scalars.0 as usize));

@@ -15,6 +15,7 @@ mod alone;
 mod free;
 mod refused;
 
+use crate::dispatch::Holder;
 use crate::lanes::Lanes;
 use crate::lease::Progress;
 use crate::paces::{Pace, Paces};
@@ -203,6 +204,23 @@ impl Runs {
         for id in due {
             self.counters.expired += u64::from(self.end(id, lacking));
         }
+    }
+
+    /// The positions that may be leased now; `None` while the front is not known.
+    pub fn open_positions(&self, lacking: &dyn Lacking) -> Option<Range<u64>> {
+        lacking.front().map(|front| self.window(front))
+    }
+
+    /// The lease of a position; `None`: it is free.
+    pub fn holder(&self, position: u64) -> Option<Holder> {
+        self.covering(position).map(|lease| Holder {
+            trainer: lease.trainer,
+            computed: lease.microbatches,
+            width: lease.count(),
+            is_pushed: lease.pushed,
+            waits: false,
+            renewed: lease.renewed,
+        })
     }
 
     /// All positions before `until` may be leased now.

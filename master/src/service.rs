@@ -4,21 +4,24 @@
 
 mod connected;
 mod present;
+mod standing_by;
 
 use crate::clock::Clock;
 use crate::document::Document;
 use crate::machine::{Declared, LeaseOutcome, Machine, TrainerWord};
 use crate::signals::Signals;
+use crate::standstill::{Outside, RefusedJoin, Standstill};
+use crate::starting::Starting;
 use crate::{status, words};
 use connected::Connected;
 use present::{Leading, Present};
 use shoal_job::spec::{self, Spec};
-use shoal_runtime::cluster::{
-    Declaration, Environment, Incarnation, LeaseId, Manifest, Refusal, RefusalKind,
-};
+use shoal_runtime::cluster::{Declaration, Environment, Incarnation, LeaseId, Manifest, Refusal};
+use shoal_runtime::host::waits::Waits;
 use shoal_runtime::wire::proto::{self, master_server};
-use shoal_runtime::wire::{malformed, status_of};
-use std::sync::{Arc, Mutex, MutexGuard};
+use shoal_runtime::wire::{malformed, status_of, waits};
+use standing_by::StandingBy;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -34,6 +37,12 @@ const LATE_CALLS_MAX: usize = 16;
 pub struct MasterService {
     leading: Arc<Mutex<Option<Leading>>>,
     signals: Arc<Signals>,
+    /// What this process waits for.
+    waits: Waits,
+    /// The newest refusal of a trainer that would join.
+    refused: Arc<Mutex<Option<RefusedJoin>>>,
+    /// Why this process does not lead.
+    standing_by: Arc<Mutex<StandingBy>>,
     started: Instant,
 }
 
@@ -43,7 +52,14 @@ impl MasterService {
     /// A master that does not lead yet.
     #[allow(clippy::new_without_default, reason = "its time begins now")]
     pub fn new() -> MasterService {
-        MasterService { leading: Arc::default(), signals: Arc::default(), started: Instant::now() }
+        MasterService {
+            leading: Arc::default(),
+            signals: Arc::default(),
+            waits: Waits::default(),
+            refused: Arc::default(),
+            standing_by: Arc::default(),
+            started: Instant::now(),
+        }
     }
 
     /// This process leads, and was started with `spec`: `document` is in the store.
@@ -61,6 +77,58 @@ impl MasterService {
     pub fn step_down(&self) {
         drop(self.lock().and_then(|mut leading| leading.take()));
         self.signals.adopted();
+    }
+
+    /// What this process waits for.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// This process is starting: it says how far it is until it leads.
+    pub(crate) fn start(&self, starting: Arc<Starting>) {
+        self.standing_by().starting = Some(starting);
+    }
+
+    /// Why this process does not lead.
+    pub(crate) fn stand_by(&self, why: String) {
+        self.standing_by().why = why;
+    }
+
+    fn standing_by(&self) -> MutexGuard<'_, StandingBy> {
+        self.standing_by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn not_leading(&self) -> Status {
+        self.standing_by().refusal(&self.waits)
+    }
+
+    fn status_reply(&self, machine: &Machine, now: Duration, with_model: bool) -> proto::StatusReply {
+        let standstill = machine.standstill(&self.outside(), now);
+        proto::StatusReply {
+            standstill: standstill.as_ref().map(Into::into),
+            ..status::reply(machine, now, with_model)
+        }
+    }
+
+    /// What the job waits for, if its front stands; none while this process does not lead.
+    pub(crate) fn standstill(&self) -> Option<Standstill> {
+        let outside = self.outside();
+        self.present().and_then(|present| present.standstill(&outside, present.now))
+    }
+
+    fn outside(&self) -> Outside {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Outside { waits: self.waits.report(), refused }
+    }
+
+    /// How a trainer's joining has ended, for people.
+    fn note_join<T>(&self, trainer: &str, joined: &Result<T, Refusal>, at: Duration) {
+        let refused = joined.as_ref().err().map(|refusal| RefusedJoin {
+            trainer: trainer.to_owned(),
+            at,
+            why: words::bounded(refusal.to_string()),
+        });
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
     /// There is another document, or none.
@@ -109,7 +177,7 @@ impl MasterService {
 
     /// The machine, for callers of this job only.
     fn machine(&self, job: &str) -> Result<(Present<'_>, Duration), Status> {
-        let present = self.present().ok_or_else(not_leading)?;
+        let present = self.present().ok_or_else(|| self.not_leading())?;
         present.check_job(job).map_err(|refusal| status_of(&refusal))?;
         let now = present.now;
         Ok((present, now))
@@ -124,7 +192,7 @@ impl MasterService {
 
     /// How the job is, without declaration and routing; none while this process does not lead.
     pub fn standing(&self) -> Option<proto::StatusReply> {
-        self.present().map(|present| status::reply(&present, present.now, false))
+        self.present().map(|present| self.status_reply(&present, present.now, false))
     }
 
     /// Told of whatever may bring a decision.
@@ -179,15 +247,10 @@ impl MasterService {
     }
 }
 
-fn not_leading() -> Status {
-    let detail = "another master leads this job: ask the next address";
-    status_of(&Refusal::new(RefusalKind::NotLeader, "master", detail))
-}
-
 #[tonic::async_trait]
 impl master_server::Master for MasterService {
     async fn describe(&self, _: Request<proto::DescribeRequest>) -> Answer<proto::JobDescription> {
-        let machine = self.present().ok_or_else(not_leading)?;
+        let machine = self.present().ok_or_else(|| self.not_leading())?;
         Ok(Response::new(proto::JobDescription { settings: Some(machine.settings().into()) }))
     }
 
@@ -202,6 +265,7 @@ impl master_server::Master for MasterService {
             let declared = Declared { declaration, environment: environment.clone() };
             machine.join(&request.name, request.nonce, request.process, declared, previous, now)
         });
+        self.note_join(&request.name, &joined, now);
         let (incarnation, routing) = joined.map_err(|refusal| status_of(&refusal))?;
         let settings = Some(machine.settings().into());
         let difference = machine.difference(&environment).unwrap_or_default();
@@ -227,6 +291,7 @@ impl master_server::Master for MasterService {
                 .map_err(|refusal| status_of(&refusal))?;
             if is_newest {
                 machine.hear_verified(trainer, &progress, &verified, now);
+                machine.hear_waits(trainer, waits::from_wire(request.waits.clone()));
             }
             if is_newest && request.careful > 0 {
                 machine.hear_announcement(trainer, LeaseId(request.careful), request.record, now);
@@ -342,7 +407,7 @@ impl master_server::Master for MasterService {
     async fn status(&self, request: Request<proto::StatusRequest>) -> Answer<proto::StatusReply> {
         let proto::StatusRequest { job, without_model } = request.into_inner();
         let (machine, now) = self.machine(&job)?;
-        Ok(Response::new(status::reply(&machine, now, !without_model)))
+        Ok(Response::new(self.status_reply(&machine, now, !without_model)))
     }
 
     async fn scale(&self, request: Request<proto::ScaleRequest>) -> Answer<proto::ScaleReply> {

@@ -9,7 +9,8 @@ use shoal_runtime::wire::proto;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The message, with declaration and routing or without: both grow with the model, and who asks often needs neither.
+/// The message, with declaration and routing or without: both grow with the model, and who asks often needs neither. Whether the job stands
+/// still the service adds, which knows what its process waits for.
 pub(crate) fn reply(machine: &Machine, now: Duration, with_model: bool) -> proto::StatusReply {
     let settings = machine.settings();
     let (phase, failure) = match machine.phase() {
@@ -75,6 +76,7 @@ pub(crate) fn reply(machine: &Machine, now: Duration, with_model: bool) -> proto
         steps_unrecorded: recorded.given_up,
         spec: spec::Document(machine.spec().live()).to_string(),
         is_stopped_early: machine.document().judged().last.is_some(),
+        standstill: None,
     }
 }
 

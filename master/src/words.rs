@@ -12,7 +12,7 @@ use shoal_runtime::cluster::{
     BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, RefusalKind, Step, Term, Verified,
     Version,
 };
-use shoal_runtime::wire::{malformed, proto, status_of};
+use shoal_runtime::wire::{malformed, proto, status_of, waits};
 use tonic::Status;
 
 /// Complaints that one call may carry, records that one may name, and bytes of its reason.
@@ -113,9 +113,9 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         checkpoint: request.checkpoint,
         written: request.written.into_iter().map(written).collect::<Result<_, _>>()?,
         has_passed: request.has_passed,
-        storage_trouble: bounded(request.storage_trouble),
         damaged: request.damaged.into_iter().map(damage).collect::<Result<_, _>>()?,
         recorded: request.recorded.into_iter().map(Into::into).collect(),
+        waits: waits::from_wire(request.waits),
     })
 }
 

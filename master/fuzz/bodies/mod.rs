@@ -65,6 +65,7 @@ pub(crate) fn told(bytes: &[u8]) -> Vec<Result<(), Option<Status>>> {
         manifest,
         storage: &storage,
         place: String::from("memory"),
+        store_place: String::from("memory"),
         spec: spec(*kind),
     };
     let mut random = Random::seeded(1);

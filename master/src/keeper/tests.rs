@@ -50,7 +50,17 @@ fn keeper<'a>(store: &'a dyn Store, dial: &'a dyn Dial, identity: &str) -> Keepe
     // A test's keeper lives as long as the test.
     let storage = Box::leak(Box::new(Storage::over(Arc::new(InMemory::new()), "memory")));
     let (place, spec) = (String::from("memory"), at_the_end());
-    Keeper { store, dial, identity, manifest, fresh: fresh(1, 0), storage, place, spec }
+    Keeper {
+        store,
+        dial,
+        identity,
+        manifest,
+        fresh: fresh(1, 0),
+        storage,
+        place,
+        store_place: String::from("store"),
+        spec,
+    }
 }
 
 async fn stored(store: &dyn Store) -> (Revision, Document) {

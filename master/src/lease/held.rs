@@ -135,7 +135,7 @@ impl HeldLeases {
             (lease, is_shared)
         })
     }
-    #[cfg(test)]
+    /// All of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &Lease> {
         self.places.all.iter().flatten()
     }

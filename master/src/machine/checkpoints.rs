@@ -2,7 +2,7 @@
 
 use super::Machine;
 use crate::decide::Damage;
-use crate::document::{Document, KeptCheckpoint};
+use crate::document::{Document, KeptCheckpoint, PlacedBlock};
 use shoal_job::spec::CheckpointSpec;
 use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::checkpoint::{Cut, WrittenFile};
@@ -265,6 +265,14 @@ impl Machine {
         } else if !self.document.checkpoints.contains(&kept) {
             self.cannot_be_committed(checkpoint);
         }
+    }
+
+    /// Blocks whose pieces of the checkpoint under way are not written.
+    pub(crate) fn blocks_without_piece(&self) -> impl Iterator<Item = (BlockId, &PlacedBlock)> {
+        let is_heard_of =
+            self.document.named.is_some_and(|named| named.checkpoint.0 == self.under_way.checkpoint);
+        let all = (0..).map(BlockId).zip(&self.document.blocks);
+        all.filter(move |(id, _)| !is_heard_of || !self.under_way.blocks.contains(id))
     }
 
     /// The job has gone back: pieces of the history before count no more.

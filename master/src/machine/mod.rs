@@ -75,6 +75,9 @@ pub struct Machine {
     /// The furthest front at which a trainer's failure was counted, or, after an election, where the job was first found: beyond it the
     /// failures before are forgiven. `None` before either.
     failed_at: Option<Step>,
+    /// The lowest step, or position, that some block lacks, and since when.
+    front_seen: u64,
+    pub(crate) front_since: Duration,
     /// Since when some block has no live copy.
     homeless_since: Option<Duration>,
     /// Whether something has happened since the last decision.
@@ -168,6 +171,8 @@ impl Machine {
             damages: Vec::new(),
             complaints: Vec::new(),
             failed_at: None,
+            front_seen: 0,
+            front_since: now,
             homeless_since: None,
             is_changed: true,
             waits_for_suspects: false,
@@ -213,6 +218,13 @@ impl Machine {
     /// How far it is, in the words of people.
     pub(crate) fn advance(&self) -> Advance {
         Advance::of(self.settings(), self.job.as_ref().map_or(0, |job| job.dispatch.front()))
+    }
+    /// Notes when the front has moved.
+    pub(super) fn note_front(&mut self, now: Duration) {
+        let front = self.job.as_ref().map_or(0, |job| job.dispatch.front());
+        if front != self.front_seen {
+            (self.front_seen, self.front_since) = (front, now);
+        }
     }
     /// Records of all steps below the front.
     pub fn records_trained(&self) -> u64 {
@@ -347,6 +359,10 @@ impl Machine {
                 });
             }
         }
+        if is_rewound {
+            self.front_since = now;
+        }
+        self.note_front(now);
         let sizes = self.job.as_ref().map_or(&[][..], |job| &job.sizes);
         self.loads = Loads::of_blocks(&self.document.blocks, sizes);
         if is_rewound {

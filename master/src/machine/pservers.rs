@@ -8,6 +8,7 @@ use crate::members::State;
 use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_job::counters::PserverCounters;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
+use shoal_runtime::cluster::waits::Wait;
 use shoal_runtime::cluster::{
     BlockHashes, DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness, Step,
 };
@@ -29,6 +30,8 @@ pub struct PserverRecord {
     pub counters: PserverCounters,
     /// Its updates by staleness.
     pub staleness: Staleness,
+    /// What it waits for, by its newest report.
+    pub waits: Vec<Wait>,
 }
 
 /// What a pserver says in one report.
@@ -56,20 +59,20 @@ pub struct PserverWord {
     pub written: Vec<WrittenFile>,
     /// Whether some block here was past it when it heard of it.
     pub has_passed: bool,
-    /// Why checkpoints can be neither written nor read; empty while they can.
-    pub storage_trouble: String,
     /// Checkpoints that its primaries were to begin from, and cannot.
     pub damaged: Vec<DamagedCheckpoint>,
     /// Its updates by staleness.
     pub staleness: Staleness,
     /// Hashes of blocks that are not durable yet.
     pub recorded: Vec<BlockHashes>,
+    /// What it waits for.
+    pub waits: Vec<Wait>,
 }
 
 impl PserverRecord {
     pub(super) fn at(address: &str) -> PserverRecord {
         let (counters, staleness) = (PserverCounters::default(), Staleness::default());
-        PserverRecord { address: address.to_owned(), call: 0, counters, staleness }
+        PserverRecord { address: address.to_owned(), call: 0, counters, staleness, waits: Vec::new() }
     }
 }
 
@@ -105,6 +108,7 @@ impl Machine {
             return Ok(());
         };
         (record.call, record.counters, record.staleness) = (word.call, word.counters, word.staleness);
+        record.waits = word.waits;
         if !word.failure.is_empty() {
             self.fail(word.failure);
         }
@@ -135,9 +139,7 @@ impl Machine {
         self.hear_recorded(pserver, word.recorded, now);
         self.hear_of_checkpoint(word.checkpoint, word.written, word.has_passed);
         self.hear_of_damage(pserver, word.damaged);
-        if !word.storage_trouble.is_empty() {
-            tracing::warn!(%pserver, trouble = word.storage_trouble, "a pserver has trouble with its checkpoints");
-        }
+        self.note_front(now);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ pub(crate) mod fixture;
 mod histories;
 mod hosts;
 mod recorded;
+mod standstill;
 mod suspicions;
 mod terms;
 mod troubles;

@@ -7,6 +7,7 @@ use crate::lease::Progress;
 use crate::members::State;
 use crate::trouble::Complaint;
 use shoal_job::counters::TrainerCounters;
+use shoal_runtime::cluster::waits::Wait;
 use shoal_runtime::cluster::{
     Declaration, Environment, EnvironmentRule, Incarnation, LeaseId, Mode, Refusal, RefusalKind, Routing,
     Table, Task,
@@ -33,7 +34,9 @@ pub(crate) struct HeardTrainer {
     /// When it last asked for tasks, had computed more than before, or announced what it computes next.
     pub(super) active: Duration,
     /// When it had last computed more than before.
-    pub(super) computed: Duration,
+    pub(crate) computed: Duration,
+    /// What it waits for, by its newest call.
+    pub(crate) waits: Vec<Wait>,
 }
 
 impl HeardTrainer {
@@ -226,8 +229,8 @@ impl Machine {
         let before = self.heard_trainers.remove(&trainer);
         let idle = before.as_ref().filter(|before| microbatches <= before.word.counters.microbatches);
         let (active, computed) = idle.map_or((now, now), |before| (before.active, before.computed));
-        let refused = before.map_or_else(Vec::new, |before| before.refused);
-        self.heard_trainers.insert(trainer, HeardTrainer { word, refused, active, computed });
+        let (refused, waits) = before.map_or_else(Default::default, |before| (before.refused, before.waits));
+        self.heard_trainers.insert(trainer, HeardTrainer { word, refused, active, computed, waits });
         self.hear_refusals(trainer, refusals, now);
         self.tally.hear(trainer, word.counters);
         if let Some(job) = &mut self.job {
@@ -238,6 +241,13 @@ impl Machine {
             job.dispatch.forget_unknown(trainer, progress, &job.reports);
         }
         Ok(true)
+    }
+
+    /// A trainer says what it waits for, in a call that was not overtaken.
+    pub fn hear_waits(&mut self, trainer: Incarnation, waits: Vec<Wait>) {
+        if let Some(heard) = self.heard_trainers.get_mut(&trainer) {
+            heard.waits = waits;
+        }
     }
 
     /// A trainer cannot do some of what it was leased. Counted once for each lease, whether or not that has ended since:

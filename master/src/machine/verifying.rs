@@ -101,7 +101,7 @@ impl Machine {
 
     /// The job is done when a durable checkpoint has every block at its last version, and its last evaluation is judged:
     /// a master that has just taken over may know of the checkpoint before it hears the sums again.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         let is_kept = self.document.newest().is_some_and(|kept| kept.version == self.document.last_version());
         is_kept && self.document.is_judged()
     }

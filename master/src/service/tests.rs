@@ -5,7 +5,7 @@ use crate::document::Wanted;
 use crate::fixture::*;
 use crate::members::State;
 use master_server::Master;
-use shoal_runtime::cluster::Fill;
+use shoal_runtime::cluster::{Fill, RefusalKind};
 use shoal_runtime::wire::Fault;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;

@@ -191,6 +191,7 @@ impl World {
         self.network.run(&host, async move {
             // Here, for its clock is that of its host.
             let service = MasterService::new();
+            let storage = storage.watched_by(service.waits());
             network.serve(&on, MASTER, MasterServer::new(service.clone()));
             let keeper = Keeper {
                 store: &store,
@@ -200,6 +201,7 @@ impl World {
                 fresh,
                 storage: &storage,
                 place: String::from("memory"),
+                store_place: String::from("the store"),
                 spec,
             };
             let error = keeper.keep(&service, &mut random).await;

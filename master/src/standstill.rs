@@ -1,0 +1,432 @@
+//! The watch over the front: what a job waits for whose front has not advanced for a time to live, in one sentence with the way out.
+//!
+//! The machine knows it already: leases, reports, marks of copies, the checkpoint under way, and the waits that members report. This
+//! module follows them from the front to the first process or place that holds it up, and decides nothing; no decision may rest on
+//! it. Pure. `docs/waits.md` lists every reason.
+
+mod blocks;
+mod end;
+mod tasks;
+
+use crate::machine::{Machine, Phase};
+use crate::members::State;
+use shoal_runtime::cluster::Incarnation;
+use shoal_runtime::cluster::waits::{Wait, WaitKind};
+use shoal_runtime::wire::proto;
+use std::time::Duration;
+
+/// Times to live without progress after which a standing job is told of unasked: in the log, in conditions and events.
+const TOLD_TTLS: u32 = 3;
+
+/// Why a front does not advance. `docs/waits.md` has a row for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// No trainer has joined, or none is left.
+    NoTrainer,
+    /// Trainers are refused as they join.
+    ProgramRefused,
+    /// Blocks are placed once more pservers are there.
+    TooFewPservers,
+    /// No live pserver has a copy of some block.
+    NoCopyLeft,
+    /// A pserver says nothing.
+    PserverSilent,
+    /// A pserver does not answer others, and speaks with the master.
+    PserverUnreachable,
+    /// A pserver has all that an update needs and does not make it.
+    PserverStuck,
+    /// A primary has yet to begin, from a checkpoint or from nothing.
+    Restoring,
+    /// A copy has not taken in an update that its primary may not publish without it.
+    CopyBehind,
+    /// A decision over all blocks is not made.
+    Undecided,
+    /// Updates wait for memory that pieces of a checkpoint have.
+    CheckpointMemory,
+    /// A device has not done what it was given.
+    Device,
+    /// A place of checkpoints, hashes or predictions does not answer, or fails.
+    Storage,
+    /// The store does not take the job's document.
+    Store,
+    /// A trainer says nothing.
+    TrainerSilent,
+    /// A trainer computes.
+    Computing,
+    /// A trainer waits for chunks of the data set.
+    Data,
+    /// A trainer has a sum for which a pserver has no room.
+    NoRoom,
+    /// A trainer has a task and has not said that it gets on with it.
+    TrainerStuck,
+    /// There is a task, and no live trainer asks for it.
+    NobodyAsks,
+    /// An evaluation is not judged.
+    Evaluation,
+    /// The last checkpoint is not durable.
+    Checkpoint,
+    /// Recorded hashes are not durable.
+    Hashes,
+    /// What the job decides next is not in its document yet.
+    Deciding,
+}
+
+impl Reason {
+    /// All of them.
+    #[cfg(test)]
+    pub(crate) const ALL: [Reason; 24] = [
+        Reason::NoTrainer,
+        Reason::ProgramRefused,
+        Reason::TooFewPservers,
+        Reason::NoCopyLeft,
+        Reason::PserverSilent,
+        Reason::PserverUnreachable,
+        Reason::PserverStuck,
+        Reason::Restoring,
+        Reason::CopyBehind,
+        Reason::Undecided,
+        Reason::CheckpointMemory,
+        Reason::Device,
+        Reason::Storage,
+        Reason::Store,
+        Reason::TrainerSilent,
+        Reason::Computing,
+        Reason::Data,
+        Reason::NoRoom,
+        Reason::TrainerStuck,
+        Reason::NobodyAsks,
+        Reason::Evaluation,
+        Reason::Checkpoint,
+        Reason::Hashes,
+        Reason::Deciding,
+    ];
+
+    /// Returns its word, for programs and for conditions.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Reason::NoTrainer => "NoTrainer",
+            Reason::ProgramRefused => "ProgramRefused",
+            Reason::TooFewPservers => "TooFewPservers",
+            Reason::NoCopyLeft => "NoCopyLeft",
+            Reason::PserverSilent => "PserverSilent",
+            Reason::PserverUnreachable => "PserverUnreachable",
+            Reason::PserverStuck => "PserverStuck",
+            Reason::Restoring => "Restoring",
+            Reason::CopyBehind => "CopyBehind",
+            Reason::Undecided => "Undecided",
+            Reason::CheckpointMemory => "CheckpointMemory",
+            Reason::Device => "Device",
+            Reason::Storage => "Storage",
+            Reason::Store => "Store",
+            Reason::TrainerSilent => "TrainerSilent",
+            Reason::Computing => "Computing",
+            Reason::Data => "Data",
+            Reason::NoRoom => "NoRoom",
+            Reason::TrainerStuck => "TrainerStuck",
+            Reason::NobodyAsks => "NobodyAsks",
+            Reason::Evaluation => "Evaluation",
+            Reason::Checkpoint => "Checkpoint",
+            Reason::Hashes => "Hashes",
+            Reason::Deciding => "Deciding",
+        }
+    }
+}
+
+/// The cause of a standstill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cause {
+    /// In one word.
+    pub reason: Reason,
+    /// The member or the place that holds the front up, by name; empty where it is none.
+    pub subject: String,
+    /// For how long it has.
+    pub age: Duration,
+    /// In a sentence.
+    pub text: String,
+    /// What helps.
+    pub way_out: String,
+}
+
+/// A front that has not advanced for a time to live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standstill {
+    /// How long ago it advanced.
+    pub age: Duration,
+    /// Whether nothing is computed meanwhile either. A job with long steps is at work.
+    pub is_idle: bool,
+    /// Why.
+    pub cause: Cause,
+}
+
+impl Standstill {
+    /// Whether it is told of unasked, where leases live for `ttl` without progress.
+    pub(crate) fn is_told(&self, ttl: Duration) -> bool {
+        self.is_idle && self.age >= ttl * TOLD_TTLS
+    }
+}
+
+impl From<&Standstill> for proto::Standstill {
+    fn from(standstill: &Standstill) -> proto::Standstill {
+        let Standstill { age, is_idle, cause } = standstill;
+        proto::Standstill {
+            reason: cause.reason.word().to_owned(),
+            cause: cause.text.clone(),
+            way_out: cause.way_out.clone(),
+            front_millis: age.as_millis() as u64,
+            cause_millis: cause.age.as_millis() as u64,
+            is_idle: *is_idle,
+        }
+    }
+}
+
+/// How one process of a job stands, as far as the master knows.
+#[derive(Clone, Copy, Debug)]
+struct Peer<'a> {
+    name: &'a str,
+    /// Where a pserver listens; empty for a trainer.
+    address: &'a str,
+    /// For how long nothing was heard of it.
+    silence: Duration,
+    is_live: bool,
+    waits: &'a [Wait],
+}
+
+impl Peer<'_> {
+    /// The oldest wait of a kind.
+    fn wait(&self, kind: WaitKind) -> Option<&Wait> {
+        self.waits.iter().find(|wait| wait.kind == kind)
+    }
+}
+
+/// What the master's process knows beside its machine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outside {
+    /// The waits of the process.
+    pub(crate) waits: Vec<Wait>,
+    /// The newest refusal of a trainer that would join; `None` once one has joined since.
+    pub(crate) refused: Option<RefusedJoin>,
+}
+
+/// A trainer that was refused as it would join.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedJoin {
+    /// Its name.
+    pub(crate) trainer: String,
+    /// By the machine's clock.
+    pub(crate) at: Duration,
+    pub(crate) why: String,
+}
+
+/// One look at a machine whose front stands.
+struct Watch<'a> {
+    machine: &'a Machine,
+    outside: &'a Outside,
+    now: Duration,
+    ttl: Duration,
+}
+
+impl Machine {
+    /// What the job waits for, if its front has not advanced for a time to live.
+    pub(crate) fn standstill(&self, outside: &Outside, now: Duration) -> Option<Standstill> {
+        let age = now.saturating_sub(self.front_since);
+        let ttl = Duration::from_millis(self.settings().lease_ttl_millis);
+        let is_over = matches!(self.phase(), Phase::Done | Phase::Failed(_));
+        if is_over || age < ttl {
+            return None;
+        }
+        let computed = self.heard_trainers.values().map(|heard| heard.computed).max();
+        let is_idle = computed.is_none_or(|computed| now.saturating_sub(computed) >= 2 * ttl);
+        let cause = Watch { machine: self, outside, now, ttl }.cause();
+        Some(Standstill { age, is_idle, cause })
+    }
+}
+
+impl Watch<'_> {
+    /// From what nothing can be done without, over what the front is made of, to its end.
+    fn cause(&self) -> Cause {
+        if let Some(cause) = self.store() {
+            return cause;
+        }
+        match &self.machine.job {
+            None => self.beginning(),
+            Some(job) => self
+                .homeless()
+                .or_else(|| self.unheard(job))
+                .or_else(|| self.at_end(job))
+                .unwrap_or_else(|| self.front(job)),
+        }
+    }
+
+    /// The store does not take the document, and nothing that needs it is decided.
+    fn store(&self) -> Option<Cause> {
+        let wait = self
+            .outside
+            .waits
+            .iter()
+            .find(|wait| wait.kind == WaitKind::Store && wait.age >= self.ttl / 2)?;
+        Some(Cause {
+            reason: Reason::Store,
+            subject: wait.subject.clone(),
+            age: wait.age,
+            text: format!("the store ({}) has not taken the job's document {}", wait.subject, lasting(wait)),
+            way_out: String::from(
+                "see that the store runs, can be reached and has room; a master that cannot write for 10 s stands by",
+            ),
+        })
+    }
+
+    /// The job waits for its first trainer, or for pservers.
+    fn beginning(&self) -> Cause {
+        let machine = self.machine;
+        let (there, wanted) = (machine.pservers.live_count(), machine.wanted().pservers.max(1));
+        if machine.declaration().is_none() {
+            return self.no_trainer();
+        }
+        if there < wanted as usize {
+            return Cause {
+                reason: Reason::TooFewPservers,
+                subject: String::new(),
+                age: self.front_age(),
+                text: format!("{there} of {wanted} pservers have joined"),
+                way_out: String::from(
+                    "see why the others do not join (their logs), or ask for fewer: shoal scale --pservers N",
+                ),
+            };
+        }
+        self.deciding("blocks are not placed yet")
+    }
+
+    /// No trainer is there: none has joined, all are gone, or they are refused.
+    fn no_trainer(&self) -> Cause {
+        if let Some(RefusedJoin { trainer, at, why }) = &self.outside.refused {
+            let age = self.now.saturating_sub(*at);
+            return Cause {
+                reason: Reason::ProgramRefused,
+                subject: trainer.clone(),
+                age,
+                text: format!("trainer {trainer:?} was refused {} ago: {why}", seconds(age)),
+                way_out: String::from(
+                    "mend the program or its environment as the refusal says, and start it again",
+                ),
+            };
+        }
+        let last = self.machine.trainers.iter().max_by_key(|(_, member)| member.last_heard());
+        let (subject, text) = match last {
+            None => (String::new(), String::from("no trainer has joined")),
+            Some((_, member)) => {
+                let silence = seconds(self.now.saturating_sub(member.last_heard()));
+                let how = match member.state {
+                    State::Left => "left",
+                    State::Live | State::Lost | State::Superseded => "was last heard of",
+                };
+                (
+                    member.name.clone(),
+                    format!("no trainer is there: the last one, {:?}, {how} {silence} ago", member.name),
+                )
+            }
+        };
+        Cause {
+            reason: Reason::NoTrainer,
+            subject,
+            age: self.front_age(),
+            text,
+            way_out: String::from("start trainers, or see in their logs why they do not join"),
+        }
+    }
+
+    fn deciding(&self, text: &str) -> Cause {
+        Cause {
+            reason: Reason::Deciding,
+            subject: String::new(),
+            age: self.front_age(),
+            text: text.to_owned(),
+            way_out: String::from("see the master's log"),
+        }
+    }
+
+    fn front_age(&self) -> Duration {
+        self.now.saturating_sub(self.machine.front_since)
+    }
+
+    /// A member that is silent for longer than one that is well: it speaks four times in a time to live.
+    fn is_silent(&self, peer: &Peer<'_>) -> bool {
+        !peer.is_live || peer.silence >= self.ttl / 2
+    }
+
+    fn pserver(&self, who: Incarnation) -> Option<Peer<'_>> {
+        let member = self.machine.pservers.get(who)?;
+        let record = self.machine.pserver_records.get(&who)?;
+        Some(Peer {
+            name: &member.name,
+            address: &record.address,
+            silence: self.now.saturating_sub(member.last_heard()),
+            is_live: member.state == State::Live,
+            waits: &record.waits,
+        })
+    }
+
+    fn pserver_at(&self, address: &str) -> Option<Peer<'_>> {
+        let mut live = self.machine.pservers.live();
+        live.find_map(|(who, _)| self.pserver(who).filter(|peer| peer.address == address))
+    }
+
+    fn trainer(&self, who: Incarnation) -> Option<Peer<'_>> {
+        let member = self.machine.trainers.get(who)?;
+        let waits = self.machine.heard_trainers.get(&who).map_or(&[][..], |heard| &heard.waits);
+        Some(Peer {
+            name: &member.name,
+            address: "",
+            silence: self.now.saturating_sub(member.last_heard()),
+            is_live: member.state == State::Live,
+            waits,
+        })
+    }
+
+    /// A pserver says nothing, and has a part in what is waited for.
+    fn pserver_silent(&self, peer: &Peer<'_>, part: &str) -> Cause {
+        Cause {
+            reason: Reason::PserverSilent,
+            subject: peer.name.to_owned(),
+            age: peer.silence,
+            text: format!(
+                "pserver {:?} ({}), which {part}, has been silent for {}",
+                peer.name,
+                peer.address,
+                seconds(peer.silence)
+            ),
+            way_out: format!(
+                "after {} its copies lead; without one the job goes back to its newest checkpoint once another pserver is there",
+                seconds(self.ttl)
+            ),
+        }
+    }
+
+    /// A place that a member waits for.
+    fn storage(&self, of: &str, wait: &Wait) -> Cause {
+        Cause {
+            reason: Reason::Storage,
+            subject: wait.subject.clone(),
+            age: wait.age,
+            text: format!("{of} waits for storage: {} {}", wait.subject, lasting(wait)),
+            way_out: String::from(
+                "see that the place can be reached and written, and has room: the job goes on by itself once it answers",
+            ),
+        }
+    }
+}
+
+/// For how long a wait has lasted, and its last error.
+fn lasting(wait: &Wait) -> String {
+    match wait.error.as_str() {
+        "" => format!("for {}, without an answer", seconds(wait.age)),
+        error => format!("for {}: {error}", seconds(wait.age)),
+    }
+}
+
+/// A time for people.
+fn seconds(time: Duration) -> String {
+    match time.as_secs_f64() {
+        short if short < 10.0 => format!("{short:.1} s"),
+        long => format!("{long:.0} s"),
+    }
+}
