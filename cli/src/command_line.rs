@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Run(commands::run::RunArguments),
     Chaos(trials::ChaosArguments),
     Status(commands::status::StatusArguments),
+    Why(commands::why::WhyArguments),
     Ui(commands::ui::UiArguments),
     Report(commands::report::ReportArguments),
     Replay(commands::replay::ReplayArguments),
@@ -58,8 +59,6 @@ pub(crate) enum Command {
     Get(commands::cluster::GetArguments),
     #[cfg(feature = "cluster")]
     Logs(commands::cluster::LogsArguments),
-    #[cfg(feature = "cluster")]
-    Why(commands::cluster::WhyArguments),
     #[cfg(feature = "cluster")]
     Wait(commands::cluster::WaitArguments),
     #[cfg(feature = "cluster")]
@@ -99,6 +98,7 @@ impl Arguments {
             Command::Run(arguments) => block_on(commands::run::run(arguments)),
             Command::Chaos(arguments) => block_on(trials::run(arguments)),
             Command::Status(arguments) => block_on(commands::status::run(arguments)),
+            Command::Why(arguments) => block_on(commands::why::run(arguments)),
             Command::Ui(arguments) => block_on(commands::ui::run(arguments)),
             Command::Report(arguments) => commands::report::run(&arguments),
             Command::Replay(arguments) => block_on(commands::replay::run(arguments)),
@@ -116,8 +116,6 @@ impl Arguments {
             Command::Get(arguments) => block_on(commands::cluster::get(arguments)),
             #[cfg(feature = "cluster")]
             Command::Logs(arguments) => block_on(commands::cluster::logs(arguments)),
-            #[cfg(feature = "cluster")]
-            Command::Why(arguments) => block_on(commands::cluster::why(arguments)),
             #[cfg(feature = "cluster")]
             Command::Wait(arguments) => block_on(commands::cluster::wait(arguments)),
             #[cfg(feature = "cluster")]

@@ -175,6 +175,7 @@ impl From<&Standstill> for proto::Standstill {
             front_millis: age.as_millis() as u64,
             cause_millis: cause.age.as_millis() as u64,
             is_idle: *is_idle,
+            subject: cause.subject.clone(),
         }
     }
 }

@@ -55,6 +55,7 @@ pub mod exclusions;
 pub mod reading;
 pub mod rewinds;
 pub mod staleness;
+pub mod standstill;
 pub mod waste;
 
 // Models and tables, at rest and as files.

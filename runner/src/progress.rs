@@ -2,7 +2,7 @@
 
 use crate::evaluations;
 use crate::reading::{epoch, live};
-use crate::{screen, terminal};
+use crate::{screen, standstill, terminal};
 use anyhow::Context;
 use shoal_runtime::host::output::{self, Stream};
 use shoal_runtime::wire::proto::StatusReply;
@@ -70,7 +70,8 @@ impl Progress {
         };
         if !status.is_progress_known {
             // Of a job that goes on, too: it is not at its first step.
-            return format!("{seconds:>5.1} s  {phase}  {trainers}");
+            let waits = waits(status);
+            return format!("{seconds:>5.1} s  {phase}  {trainers}{waits}");
         }
         let rate = self.rate(status.records_trained, now);
         let left = status.records_planned.saturating_sub(status.records_trained);
@@ -82,11 +83,12 @@ impl Progress {
         let newest = status.evaluations.last().map(evaluations::values);
         let evaluated = newest.map_or_else(String::new, |values| format!("  {values}"));
         format!(
-            "{seconds:>5.1} s  {phase}{epoch}  step {}/{}  {} records/s  {trainers}  ETA {}{evaluated}",
+            "{seconds:>5.1} s  {phase}{epoch}  step {}/{}  {} records/s  {trainers}  ETA {}{evaluated}{}",
             status.step,
             status.steps,
             word(rate, ""),
             word(eta, " s"),
+            waits(status),
         )
     }
 
@@ -117,6 +119,11 @@ impl Progress {
             output::rewrite("");
         }
     }
+}
+
+/// What a job that stands still waits for.
+fn waits(status: &StatusReply) -> String {
+    standstill::brief(status).map_or_else(String::new, |brief| format!("  {brief}"))
 }
 
 #[cfg(test)]

@@ -62,7 +62,9 @@ function head(frame) {
   const phase = byId("phase");
   setText(phase, `${frame.phase} · ${duration(frame.now)}`);
   phase.className = "phase" + (frame.phase === "done" ? " good" : frame.phase === "failed" ? " bad" : "");
-  const why = frame.why || (frame.silence && !frame.is_over ? `No answer from the master: ${frame.silence}` : "");
+  const silence = frame.silence && !frame.is_over ? `No answer from the master: ${frame.silence}` : "";
+  const waits = frame.waits ? `The job ${frame.waits.cause}. Way out: ${frame.waits.way_out}` : "";
+  const why = frame.why || silence || waits;
   banner(why);
   byId("bar").style.width = `${100 * part}%`;
   byId("track").setAttribute("aria-valuenow", percent);

@@ -118,11 +118,31 @@ impl Events {
         {
             self.say(at, "phase", format!("epoch {} of {epochs} is over", status.epoch));
         }
+        self.standstill(at, &before, status);
         self.moves(at, &before, status);
         if status.copies_filling == 0 && before.copies_filling > 0 && status.copies_in_sync > 0 {
             self.say(at, "heal", "every copy of every block is in sync again".to_owned());
         }
         self.status = Some(Box::new(status.clone()));
+    }
+
+    /// A job begins to stand still, waits for something else, or goes on.
+    fn standstill(&mut self, at: f64, before: &StatusReply, status: &StatusReply) {
+        let of = |status: &StatusReply| {
+            status
+                .standstill
+                .as_ref()
+                .filter(|one| one.is_idle)
+                .map(|one| (one.reason.clone(), one.cause.clone()))
+        };
+        match (of(before), of(status)) {
+            (None, Some((_, cause))) => self.say(at, "fault", format!("the job stands still: {cause}")),
+            (Some((was, _)), Some((is, cause))) if was != is => {
+                self.say(at, "fault", format!("the job waits: {cause}"))
+            }
+            (Some(_), None) => self.say(at, "heal", "the job goes on".to_owned()),
+            _ => {}
+        }
     }
 
     fn moves(&mut self, at: f64, before: &StatusReply, status: &StatusReply) {

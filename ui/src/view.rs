@@ -11,7 +11,7 @@ use shoal_runner::journal::{Begun, Entry, Seen};
 use shoal_runner::losses::Losses;
 use shoal_runner::reading::{epoch, live};
 use shoal_runner::report::Sample;
-use shoal_runner::{evaluations, rewinds};
+use shoal_runner::{evaluations, rewinds, standstill};
 use shoal_runtime::wire::proto::{PserverStatus, StatusReply};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -171,13 +171,21 @@ impl View {
             "job": self.job, "program": history.map(History::program).filter(|program| !program.is_empty()),
             "mode": history.map(|history| history.begun.mode.clone()),
             "phase": phase, "why": why, "now": rounded(self.now), "is_over": self.is_over(), "silence": self.silence,
-            "progress": self.progress(last), "time": self.time(),
+            "progress": self.progress(last), "time": self.time(), "waits": self.waits(),
             "members": members::json(members, status, &self.cut),
             "numbers": status.filter(|_| !self.is_over()).map(numbers), "pservers": status.map(pservers),
             "curves": self.curves(&points), "metrics": status.map(metrics),
             "events": self.events.iter().map(|event| json!([rounded(event.at), event.kind, event.text])).collect::<Vec<_>>(),
             "conclusion": self.conclusion,
         })
+    }
+
+    /// What a job that stands still waits for; null while it goes on.
+    fn waits(&self) -> Value {
+        let status = self.status.as_ref().filter(|_| !self.is_over());
+        let brief = status
+            .and_then(|status| Some((standstill::brief(status)?, &status.standstill.as_ref()?.way_out)));
+        brief.map_or(Value::Null, |(cause, way_out)| json!({ "cause": cause, "way_out": way_out }))
     }
 
     /// How far the job is. Of a job whose run is over and whose master is gone, as its journal saw it last.

@@ -19,3 +19,4 @@ pub(crate) mod scale;
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod ui;
+pub(crate) mod why;

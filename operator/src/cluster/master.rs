@@ -30,6 +30,8 @@ const ASKED_EVERY: Duration = Duration::from_millis(900);
 const MOMENT: Duration = Duration::from_millis(50);
 /// What was said so long ago says nothing of now.
 const STALE: Duration = Duration::from_secs(10);
+/// A job stands still once its front has not advanced for so many times to live.
+const STANDS_TTLS: u64 = 3;
 /// A connection that nobody has used for so long is closed: its job has ended, or its master is another.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -239,6 +241,7 @@ fn view(status: proto::StatusReply) -> MasterView {
         processor_micros: one.counters.map_or(0, |counters| counters.processor_micros),
         ..MemberView::default()
     };
+    let ttl_millis = status.settings.as_ref().map_or(0, |settings| settings.lease_ttl_millis);
     MasterView {
         phase: status.phase,
         failure: status.failure,
@@ -255,8 +258,15 @@ fn view(status: proto::StatusReply) -> MasterView {
         checkpoint: status.checkpoint,
         checkpoint_version: status.checkpoint_version,
         checkpoint_place: status.checkpoints,
+        standstill: status.standstill.and_then(|one| standstill(one, ttl_millis)),
         live: spec::Document::parse(&status.spec).ok().map(|read| read.0),
     }
+}
+
+/// A standstill that is told: of one that has lasted for a few times to live nobody can say that it will pass.
+fn standstill(one: proto::Standstill, ttl_millis: u64) -> Option<(String, String)> {
+    (one.is_idle && one.front_millis >= STANDS_TTLS * ttl_millis)
+        .then(|| (one.reason, format!("{}; {}", one.cause, one.way_out)))
 }
 
 #[cfg(test)]

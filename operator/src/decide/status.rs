@@ -176,7 +176,7 @@ fn conditions(
 ) {
     let set = Setter { now: seen.view.now, generation: seen.view.job.metadata.generation };
     if let Course::Invalid(fault) = &seen.course {
-        return set.all(status, None, Some(("InvalidSpec", fault.clone())), None);
+        return set.all(status, None, Some(("InvalidSpec".to_owned(), fault.clone())), None);
     }
     let refused = memory.blocked.clone().filter(|_| is_kept(status.phase));
     // Room that a quota keeps, and a name that is about to be free, are waited for; anything else that is refused somebody has to mend.
@@ -184,9 +184,13 @@ fn conditions(
         Some((QUOTA | GOING, why)) => (Some(why), None),
         other => (None, other),
     };
-    let stuck = stuck(seen).or(refused);
+    let stuck = stuck(seen).or(refused).map(|(reason, why)| (reason.to_owned(), why));
     let waits = || not_let_in(target, status).or(passing).or_else(|| waits_for(seen, target, status));
     let waits = is_kept(status.phase).then(waits).flatten();
+    // Of a job that lacks members that is the cause, and it is told already.
+    let standing =
+        if waits.is_none() && is_kept(status.phase) { standing(seen, status, notes) } else { None };
+    let stuck = stuck.or(standing);
     if is_kept(status.phase) {
         let is_running = can_train(seen, status);
         if is_running && status.phase != Phase::Running {
@@ -247,6 +251,18 @@ fn stuck(seen: &Observed<'_>) -> Option<(&'static str, String)> {
         }
         _ => None,
     })
+}
+
+/// Why a job stands still that has all of its members, by its master's word. It is told of once; while the reason is the same the
+/// words stay, so that no status is written for the seconds in them.
+fn standing(seen: &Observed<'_>, status: &TrainingJobStatus, notes: &mut Notes) -> Option<(String, String)> {
+    let (reason, why) = seen.view.master?.standstill.clone()?;
+    let known = status.conditions.iter().find(|one| one.type_ == "Stalled" && one.status == "True");
+    if let Some(known) = known.filter(|known| known.reason == reason) {
+        return Some((reason, known.message.clone()));
+    }
+    notes.event(true, "StandsStill", format!("{reason}: {why}"));
+    Some((reason, why))
 }
 
 /// What a job that is kept up waits for, if it is not as it should be.
@@ -314,7 +330,7 @@ impl Setter {
         &self,
         status: &mut TrainingJobStatus,
         waits: Option<String>,
-        stuck: Option<(&'static str, String)>,
+        stuck: Option<(String, String)>,
         degraded: Option<String>,
     ) {
         let (phase, message) = (status.phase, status.message.clone());
@@ -324,9 +340,7 @@ impl Setter {
         let is_steady = waits.is_none() && stuck.is_none();
         let is_ready = matches!(phase, Phase::Running | Phase::Succeeded) && is_steady;
         let is_changing = (is_kept(phase) && waits.is_some()) || phase == Phase::Suspending;
-        let stalled = stuck
-            .map(|(reason, why)| (reason.to_owned(), why))
-            .or(failed.clone().map(|reason| (reason, message.clone())));
+        let stalled = stuck.or(failed.clone().map(|reason| (reason, message.clone())));
         let (why_stalled, stalled_message) = stalled.clone().unwrap_or_default();
         let reason = |is: bool, yes: &str, no: &str| if is { yes.to_owned() } else { no.to_owned() };
         let mut set = |type_: &str, is: bool, reason: String, message: String| {
@@ -455,6 +469,42 @@ mod tests {
             decision.acts.iter().any(|act| matches!(act, Act::Event { note, .. } if note == OVER))
         });
         assert_eq!(told, [false, true, false]);
+    }
+
+    #[test]
+    fn a_job_that_stands_still_with_all_of_its_members_is_stalled_for_its_masters_reason_and_told_of_once() {
+        let mut job =
+            fixture::job(json!({}), json!({ "admitted": "2026-01-01T00:00:00Z", "phase": "Running" }));
+        let running = |role| PodView { is_ready: true, ..fixture::pod(role, 0, PodState::Running) };
+        let pods = [running(Role::Master), running(Role::Pserver), running(Role::Trainer)];
+        let standing = |reason: &str, seconds: u64| MasterView {
+            phase: "training".to_owned(),
+            standstill: Some((reason.to_owned(), format!("for {seconds} s"))),
+            trainers_wanted: 1,
+            pservers_wanted: 1,
+            ..MasterView::default()
+        };
+        let told = |master: &MasterView, job: &mut TrainingJob| {
+            let view = View { master: Some(master), ..fixture::view(job, &pods, 1_800_000_000) };
+            let decision = decide(&view, &mut Memory::default()).unwrap();
+            job.status = Some(decision.status.clone());
+            let is_told = |act: &Act| matches!(act, Act::Event { reason: "StandsStill", .. });
+            let stalled = decision.status.conditions.into_iter().find(|one| one.type_ == "Stalled").unwrap();
+            (
+                stalled.status,
+                stalled.reason,
+                stalled.message,
+                decision.acts.iter().filter(|act| is_told(act)).count(),
+            )
+        };
+        let of = |status: &str, reason: &str, message: &str, events| {
+            (status.to_owned(), reason.to_owned(), message.to_owned(), events)
+        };
+        assert_eq!(told(&standing("CopyBehind", 16), &mut job), of("True", "CopyBehind", "for 16 s", 1));
+        assert_eq!(told(&standing("CopyBehind", 17), &mut job), of("True", "CopyBehind", "for 16 s", 0));
+        assert_eq!(told(&standing("Storage", 18), &mut job), of("True", "Storage", "for 18 s", 1));
+        let going = MasterView { standstill: None, ..standing("", 0) };
+        assert_eq!(told(&going, &mut job), of("False", "Able", "", 0));
     }
 
     #[test]

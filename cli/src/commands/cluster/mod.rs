@@ -16,7 +16,7 @@ pub(crate) use logs::{LogsArguments, logs};
 pub(crate) use submit::{SubmitArguments, submit};
 pub(crate) use ui::source;
 pub(crate) use wait::{WaitArguments, wait};
-pub(crate) use why::{WhyArguments, why};
+pub(crate) use why::why;
 
 use shoal_operator::api::Moment;
 use shoal_runtime::host::clock::wall_seconds;

@@ -15,24 +15,10 @@ use std::process::ExitCode;
 /// The newest warnings that are shown.
 const WARNINGS_MAX: usize = 8;
 
-/// Tell why a training job of a Kubernetes cluster is as it is
-#[derive(clap::Args)]
-#[command(after_help = "Example: shoal why digits")]
-pub(crate) struct WhyArguments {
-    /// Name of the job
-    #[arg(value_name = "JOB")]
-    job: String,
-    #[command(flatten)]
-    cluster: ClusterChoice,
-    /// How to print the answer
-    #[arg(short, long, default_value = "text")]
-    output: Output,
-}
-
-pub(crate) async fn why(arguments: WhyArguments) -> anyhow::Result<ExitCode> {
-    let WhyArguments { job: name, cluster, output } = arguments;
+/// Why the job of this name is as it is.
+pub(crate) async fn why(name: &str, cluster: ClusterChoice, output: Output) -> anyhow::Result<ExitCode> {
     let cluster = cluster.connect().await?;
-    let job = cluster.job(&name).await?;
+    let job = cluster.job(name).await?;
     let of_job = ListParams::default().labels(&format!("{JOB_LABEL}={name}"));
     let pods = cluster.pods().list(&of_job).await.map_err(explained)?.items;
     let warnings = ListParams::default().fields("type=Warning");

@@ -6,7 +6,7 @@ use shoal_job::counters::{Counters, LeaseCounters, TrainerCounters};
 use shoal_runner::breakdown::{self, Breakdown};
 use shoal_runner::reading::{gradients, live, pserver_totals};
 use shoal_runner::waste::Waste;
-use shoal_runner::{data_size, evaluations, rewinds, staleness};
+use shoal_runner::{data_size, evaluations, rewinds, staleness, standstill};
 use shoal_runtime::wire::proto::{StatusReply, TrainerStatus};
 
 /// The whole status as one JSON object.
@@ -34,7 +34,7 @@ pub(super) fn json_of(status: &StatusReply) -> Value {
     let others = json!({
         "data_set": data_size::json(status), "evaluations": evaluations::json(status), "version": status.version,
         "evaluations_planned": status.evaluations_planned, "stopped_early": status.is_stopped_early,
-        "is_progress_known": status.is_progress_known,
+        "is_progress_known": status.is_progress_known, "standstill": standstill::json(status),
     });
     let leases = LeaseCounters::from(status.leases.unwrap_or_default()).json();
     let counted = [leases.into(), pserver_totals(status).json().into()];

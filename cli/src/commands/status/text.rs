@@ -6,7 +6,7 @@ use shoal_runner::breakdown::{self, Breakdown};
 use shoal_runner::reading::{epoch, gradients, live, pserver_totals};
 use shoal_runner::screen::Section;
 use shoal_runner::waste::Waste;
-use shoal_runner::{data_size, evaluations, exclusions, rewinds, staleness};
+use shoal_runner::{data_size, evaluations, exclusions, rewinds, staleness, standstill};
 use shoal_runtime::wire::proto::{PserverStatus, StatusReply};
 
 /// The whole status for people.
@@ -40,6 +40,10 @@ pub(super) fn sections(status: &StatusReply) -> Vec<Section> {
         alone(Some(0))(progress(status)),
         alone(None)(format!("gradients {}", gradients(&settings))),
     ];
+    let waits = standstill::lines(status).into_iter().enumerate();
+    let waits =
+        waits.map(|(at, line)| format!("{}{line}", if at == 0 { "waits     " } else { "          " }));
+    all.extend(Section::of(Some(2), waits.collect::<Vec<_>>()));
     all.extend(data_size::line(status).map(|line| alone(Some(13))(format!("data      {line}"))));
     all.extend(Section::of(Some(5), evaluations::lines(status)));
     all.extend(Section::of(Some(2), trainers(status)));
