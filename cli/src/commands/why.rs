@@ -30,10 +30,10 @@ pub(crate) struct WhyArguments {
 }
 
 pub(crate) async fn run(arguments: WhyArguments) -> anyhow::Result<ExitCode> {
-    let WhyArguments { name, job, output, .. } = &arguments;
-    if let Some(name) = name {
+    let WhyArguments { name, job, output, .. } = arguments;
+    if let Some(name) = &name {
         #[cfg(feature = "cluster")]
-        return super::cluster::why(name, arguments.cluster, *output).await;
+        return super::cluster::why(name, arguments.cluster, output).await;
         #[cfg(not(feature = "cluster"))]
         return Err(crate::absent::flag(&format!("`shoal why {name}`"), "cluster").into());
     }

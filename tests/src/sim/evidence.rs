@@ -66,6 +66,8 @@ pub struct Evidence {
     pub stood_still: Duration,
     /// The longest that is allowed.
     pub may_stand_still: Duration,
+    /// What was wrong with the causes that the master named while the job stood still.
+    pub standstills: Vec<String>,
     /// Whether the run was stopped for calling without end.
     pub ran_away: bool,
     /// Trainers.
@@ -154,6 +156,7 @@ impl Evidence {
             steps,
             stood_still: Duration::ZERO,
             may_stand_still: Duration::ZERO,
+            standstills: Vec::new(),
             ran_away: world.network.ran_away(),
             lives,
             trained,

@@ -32,6 +32,7 @@ pub mod stage;
 pub mod tables;
 pub mod trace;
 pub mod units;
+pub mod watcher;
 pub mod weather;
 pub mod wire;
 mod words;

@@ -7,6 +7,7 @@ use super::evidence::Evidence;
 use super::faults::{Fault, When};
 use super::host::{Host, HostState};
 use super::observer::Observer;
+use super::watcher::Watcher;
 use super::world::{Trainer, World};
 use shoal_runtime::cluster::Mode;
 use shoal_runtime::cluster::permutation::key;
@@ -35,6 +36,7 @@ pub struct Script {
     steps: Vec<(u64, u64, u64)>,
     advanced: Instant,
     stood_still: Duration,
+    watcher: Watcher,
     /// Pservers that the master wants to run, by its newest word.
     wanted: usize,
     /// Where pservers answer that are leaving.
@@ -87,6 +89,7 @@ impl Script {
         }
         let began = Instant::now();
         let random = Random::seeded(key(&[world.scenario.seed, 4]));
+        let ttl = world.scenario.ttl;
         let mut script = Script {
             world,
             observer,
@@ -99,6 +102,7 @@ impl Script {
             steps: Vec::new(),
             advanced: began,
             stood_still: Duration::ZERO,
+            watcher: Watcher::new(ttl, Duration::ZERO),
             wanted: 0,
             leaving: BTreeSet::new(),
             to_replace: 0,
@@ -106,6 +110,7 @@ impl Script {
             disk_dies_with_power: false,
             random,
         };
+        script.watcher = Watcher::new(ttl, script.may_stand_still() * 2);
         script.wanted = script.world.scenario.pservers as usize;
         let faults =
             script.world.scenario.faults.iter().map(|(when, fault)| (*when, Happening::Fault(*fault)));
@@ -141,8 +146,10 @@ impl Script {
         let stood_still = self.stood_still.max(self.stands_still());
         let patience = may_stand_still * 2;
         self.world.network.points.disarm();
+        let (named, standstills) = self.watcher.into_verdict();
+        self.world.met_times("causes named of a front that stood", named);
         let evidence = Evidence::gather(self.world, &self.observer, self.steps, patience).await;
-        Evidence { stood_still, may_stand_still, ..evidence }
+        Evidence { stood_still, may_stand_still, standstills, ..evidence }
     }
 
     /// Two TTLs (P4) and what is no fault of leasing: an unanswered call's deadlines and pauses, and a task's work.
@@ -187,6 +194,15 @@ impl Script {
         self.plan(Instant::now() + self.pace, Happening::Look);
     }
 
+    /// Whether nothing but faults delays anybody, nor has until lately.
+    fn is_fair(&self) -> bool {
+        let scenario = &self.world.scenario;
+        let is_slow =
+            scenario.paces.iter().any(|pace| *pace * scenario.microbatches_per_step >= scenario.ttl / 4);
+        let is_calm = self.healed.is_some_and(|healed| healed.elapsed() > self.may_stand_still() * 2);
+        let is_fair = scenario.weather.is_fair() || is_calm;
+        is_fair && !is_slow && scenario.stuck.is_none() && scenario.poison.is_none()
+    }
     fn is_healed(&self) -> bool {
         self.healed.is_some()
     }
@@ -197,6 +213,8 @@ impl Script {
     /// Takes the master's word; true when the job is over.
     fn look(&mut self, status: Option<proto::StatusReply>) -> bool {
         let Some(status) = status else { return false };
+        let has_trainer = self.world.trainers.iter().any(Trainer::is_alive);
+        self.watcher.saw(&status, has_trainer, self.is_fair());
         self.wanted = status.pservers_wanted as usize;
         let leaving = status.pservers.iter().filter(|pserver| pserver.is_leaving && !pserver.lost);
         self.leaving = leaving.map(|pserver| pserver.address.clone()).collect();

@@ -28,6 +28,10 @@ impl Weather {
     pub fn fair() -> Weather {
         Weather { delay: Duration::from_millis(1), ..Weather::default() }
     }
+    /// Whether it loses, breaks and holds up nothing.
+    pub fn is_fair(self) -> bool {
+        self.loss_percent + self.reset_percent + self.late_percent == 0
+    }
     /// Twice the losses and resets, three times the stragglers.
     pub fn storm(self) -> Weather {
         Weather {

@@ -161,6 +161,10 @@ impl World {
     pub fn met(&mut self, what: &'static str) {
         self.coverage.add(what, 1);
     }
+    /// Counts something that the run has met so many times.
+    pub fn met_times(&mut self, what: &'static str, times: u64) {
+        self.coverage.add(what, times);
+    }
     /// What the run has met, as far as the hosts know.
     pub fn coverage(&self) -> Coverage {
         let mut coverage = self.coverage.clone();

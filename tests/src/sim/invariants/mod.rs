@@ -9,13 +9,15 @@ mod one_writer;
 mod recorded;
 mod routing;
 mod same_bits;
+mod standstill;
 
 use super::evidence::Evidence;
 
 type Invariant = fn(&Evidence) -> Result<(), String>;
 
-const ALL: [(&str, Invariant); 9] = [
+const ALL: [(&str, Invariant); 10] = [
     ("every job ends", ends::check),
+    ("a job that stands still names its cause", standstill::check),
     ("the front never goes back", monotone::check),
     ("every record counts exactly once", exactly_once::check),
     ("the bits are those of the definition", same_bits::check),

@@ -3,11 +3,15 @@
 use super::{Happening, Memory, Script, address_of};
 use crate::sim::faults::Fault;
 use crate::sim::host::Host;
+use crate::sim::watcher::{PLACE, STORE};
+use crate::sim::world::MASTER;
 use shoal_runtime::host::store::{DiskFault, ForgetfulDisk};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// For how long faults that come later are felt.
+const LATE: Duration = Duration::from_secs(1_000_000);
 /// Trainers that live at a time.
 const LIVING_MAX: usize = 12;
 
@@ -16,7 +20,9 @@ impl Script {
         self.world.network.note(4, format_args!("{fault:?}"));
         match fault {
             Fault::Crash(who) => self.with_trainer(who, |script, at| {
+                let name = script.world.trainers[at].host.name.clone();
                 script.world.trainers[at].host.crash();
+                script.watcher.touch(&name, Duration::ZERO);
                 script.world.met("trainers crashed");
             }),
             Fault::Leave(who) => {
@@ -56,6 +62,7 @@ impl Script {
             Fault::Slow(who, lag, how_long) => {
                 let host = self.host(who).name.clone();
                 self.slow_down(&host, lag);
+                self.watcher.touch(&host, how_long + lag);
                 self.world.met("hosts slowed down");
                 self.plan(Instant::now() + how_long, Happening::Hasten(host));
             }
@@ -75,34 +82,41 @@ impl Script {
             Fault::Disk(step, fault, with_power) => {
                 self.disk_dies_with_power = with_power;
                 self.with_disk(|disk| disk.fail(step, fault));
+                self.watcher.touch(STORE, LATE);
                 let refuses = matches!(fault, DiskFault::Refuses(_));
                 self.world.met(if refuses { "disks that refused" } else { "disks that died" });
             }
             Fault::StallDisk(stall, how_long) => {
                 self.with_disk(|disk| disk.set_stall(stall));
+                self.watcher.touch(STORE, how_long + stall);
                 self.world.met("disks stalled");
                 self.plan(Instant::now() + how_long, Happening::Mended(Memory::Disk));
             }
             Fault::Swap(fault) => {
                 self.world.stores.last().into_iter().for_each(|store| store.fail_next_swap(fault));
+                self.watcher.touch(STORE, LATE);
                 self.world.met("swaps without an answer");
             }
             Fault::Depose => {
                 self.world.stores.last().into_iter().for_each(|store| store.depose());
+                self.watcher.touch(MASTER, Duration::ZERO);
                 self.world.met("masters deposed");
             }
             Fault::SilencePlace(how_long) => {
                 self.world.place.iter().for_each(|place| place.set_silent(true));
+                self.watcher.touch(PLACE, how_long);
                 self.world.met("places silent");
                 self.plan(Instant::now() + how_long, Happening::Mended(Memory::Silent));
             }
             Fault::SlowPlace(pace, how_long) => {
                 self.world.place.iter().for_each(|place| place.set_pace(pace));
+                self.watcher.touch(PLACE, how_long + pace * 8);
                 self.world.met("places slow");
                 self.plan(Instant::now() + how_long, Happening::Mended(Memory::Slow));
             }
             Fault::FillPlace(how_long) => {
                 self.world.place.iter().for_each(|place| place.set_full(true));
+                self.watcher.touch(PLACE, how_long);
                 self.world.met("places full");
                 self.plan(Instant::now() + how_long, Happening::Mended(Memory::Full));
             }
@@ -155,6 +169,7 @@ impl Script {
         let back = if luck.is_multiple_of(4) { luck as usize / 4 % kept.len() } else { 0 };
         let folder = format!("checkpoint-{:08}/", kept[kept.len() - 1 - back].0);
         if place.rot(&folder, luck).await {
+            self.watcher.touch(PLACE, LATE);
             self.world.met("checkpoints damaged");
         }
     }
@@ -176,6 +191,7 @@ impl Script {
     /// Everything on the master's machine ends, and where the power goes, what was not synced is lost.
     pub(super) fn crash_master(&mut self, with_power: bool) {
         self.world.masters.iter().for_each(|host| host.crash());
+        self.watcher.touch(MASTER, Duration::ZERO);
         self.world.met("masters crashed");
         if let Some(disk) = &self.world.disk {
             match with_power {
@@ -189,6 +205,7 @@ impl Script {
     fn crash_pserver(&mut self, who: u64, how_long: Duration) {
         if let Some(host) = self.living_pserver(who) {
             host.crash();
+            self.watcher.touch(&host.name, how_long);
             self.world.met("pservers crashed");
             let address = address_of(&host).to_owned();
             self.to_replace += 1;
@@ -218,6 +235,7 @@ impl Script {
         for found in self.world.hosts().filter(|found| found.name == host) {
             found.pause();
         }
+        self.watcher.touch(host, how_long);
         self.plan(Instant::now() + how_long, Happening::Resume(host.to_owned()));
     }
 
@@ -241,6 +259,8 @@ impl Script {
         let both = if requests == replies { vec![requests] } else { vec![requests, replies] };
         for (from, to) in both {
             self.world.network.cut(&from, &to);
+            self.watcher.touch(&from, how_long);
+            self.watcher.touch(&to, how_long);
             self.plan(Instant::now() + how_long, Happening::Mend(from, to));
         }
         self.world.met("ways cut");
