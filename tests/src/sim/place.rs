@@ -27,12 +27,16 @@ pub enum Moment {
     After,
 }
 
+/// Every kind of call to a place.
+pub const CALLS: [&str; 7] = ["writes", "begins", "sends", "completes", "reads", "lists", "removes"];
+
 /// The place. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Place {
     objects: Arc<InMemory>,
     inner: Arc<Mutex<Inner>>,
     stopped: Arc<Notify>,
+    answers: Arc<Notify>,
     user: Option<(Arc<Host>, Points)>,
 }
 
@@ -44,6 +48,8 @@ struct Inner {
     is_stopped: bool,
     is_silent: bool,
     is_full: bool,
+    /// Calls of this kind are not answered.
+    hanging: Option<&'static str>,
     pace: Duration,
     /// What was damaged, by name: as it is now, and as it was written.
     damaged: BTreeMap<String, [Bytes; 2]>,
@@ -63,6 +69,7 @@ impl Place {
             is_stopped: false,
             is_silent: false,
             is_full: false,
+            hanging: None,
             pace: Duration::ZERO,
             damaged: BTreeMap::new(),
         };
@@ -73,7 +80,13 @@ impl Place {
             }
         };
         futures_util::FutureExt::now_or_never(filling).expect("memory never waits");
-        Place { objects: memory, inner: Arc::new(Mutex::new(inner)), stopped: Arc::default(), user: None }
+        Place {
+            objects: memory,
+            inner: Arc::new(Mutex::new(inner)),
+            stopped: Arc::default(),
+            answers: Arc::default(),
+            user: None,
+        }
     }
 
     /// The same place, as the process on `host` has it, which may be killed at any change.
@@ -119,6 +132,21 @@ impl Place {
     /// Takes nothing more, as a disk without room, or everything again.
     pub fn set_full(&self, is_full: bool) {
         self.inner().is_full = is_full;
+    }
+    /// Answers no call of this kind, one of [`CALLS`], nor refuses it; `None`: answers those, too, that wait.
+    pub fn set_hanging(&self, call: Option<&'static str>) {
+        self.inner().hanging = call;
+        self.answers.notify_waiters();
+    }
+    /// Waits while calls of this kind hang.
+    async fn answer(&self, call: &str) {
+        loop {
+            let answers = self.answers.notified();
+            if self.inner().hanging != Some(call) {
+                return;
+            }
+            answers.await;
+        }
     }
     /// Changes an object in this folder: a bit is another, its end is missing, or it is what another object is. Which
     /// object, and how, is drawn from `luck`. False where there is nothing.
@@ -203,6 +231,7 @@ impl Place {
 
     async fn change<T>(&self, how: &str, name: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.read().await?;
+        self.answer(how).await;
         self.pass(how, name, Side::Before).await;
         let (pace, stop) = {
             let mut inner = self.inner();
@@ -257,6 +286,7 @@ impl ObjectStore for Place {
     }
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
         self.read().await?;
+        self.answer("reads").await;
         self.objects.get_opts(at, options).await
     }
     fn delete_stream(&self, at: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -276,6 +306,7 @@ impl ObjectStore for Place {
     }
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         self.read().await?;
+        self.answer("lists").await;
         self.objects.list_with_delimiter(prefix).await
     }
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {

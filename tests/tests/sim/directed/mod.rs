@@ -10,5 +10,6 @@ mod losses;
 mod masters;
 mod recording;
 mod rewind;
+mod standstill;
 mod steps;
 mod verification;
