@@ -10,18 +10,17 @@ use crate::clock::Clock;
 use crate::document::Document;
 use crate::machine::{Declared, LeaseOutcome, Machine, TrainerWord};
 use crate::signals::Signals;
-use crate::standstill::{Outside, RefusedJoin, Standstill};
-use crate::starting::Starting;
-use crate::{status, words};
+use crate::standstill::RefusedJoin;
+use crate::words;
 use connected::Connected;
 use present::{Leading, Present};
 use shoal_job::spec::{self, Spec};
-use shoal_runtime::cluster::{Declaration, Environment, Incarnation, LeaseId, Manifest, Refusal};
+use shoal_runtime::cluster::{Declaration, Environment, Incarnation, LeaseId, Manifest};
 use shoal_runtime::host::waits::Waits;
 use shoal_runtime::wire::proto::{self, master_server};
 use shoal_runtime::wire::{malformed, status_of, waits};
 use standing_by::StandingBy;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -77,58 +76,6 @@ impl MasterService {
     pub fn step_down(&self) {
         drop(self.lock().and_then(|mut leading| leading.take()));
         self.signals.adopted();
-    }
-
-    /// What this process waits for.
-    pub fn waits(&self) -> &Waits {
-        &self.waits
-    }
-
-    /// This process is starting: it says how far it is until it leads.
-    pub(crate) fn start(&self, starting: Arc<Starting>) {
-        self.standing_by().starting = Some(starting);
-    }
-
-    /// Why this process does not lead.
-    pub(crate) fn stand_by(&self, why: String) {
-        self.standing_by().why = why;
-    }
-
-    fn standing_by(&self) -> MutexGuard<'_, StandingBy> {
-        self.standing_by.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn not_leading(&self) -> Status {
-        self.standing_by().refusal(&self.waits)
-    }
-
-    fn status_reply(&self, machine: &Machine, now: Duration, with_model: bool) -> proto::StatusReply {
-        let standstill = machine.standstill(&self.outside(), now);
-        proto::StatusReply {
-            standstill: standstill.as_ref().map(Into::into),
-            ..status::reply(machine, now, with_model)
-        }
-    }
-
-    /// What the job waits for, if its front stands; none while this process does not lead.
-    pub(crate) fn standstill(&self) -> Option<Standstill> {
-        let outside = self.outside();
-        self.present().and_then(|present| present.standstill(&outside, present.now))
-    }
-
-    fn outside(&self) -> Outside {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Outside { waits: self.waits.report(), refused }
-    }
-
-    /// How a trainer's joining has ended, for people.
-    fn note_join<T>(&self, trainer: &str, joined: &Result<T, Refusal>, at: Duration) {
-        let refused = joined.as_ref().err().map(|refusal| RefusedJoin {
-            trainer: trainer.to_owned(),
-            at,
-            why: words::bounded(refusal.to_string()),
-        });
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 
     /// There is another document, or none.
@@ -188,11 +135,6 @@ impl MasterService {
         let mut present = self.present()?;
         let now = present.now;
         Some(ask(&mut present, now))
-    }
-
-    /// How the job is, without declaration and routing; none while this process does not lead.
-    pub fn standing(&self) -> Option<proto::StatusReply> {
-        self.present().map(|present| self.status_reply(&present, present.now, false))
     }
 
     /// Told of whatever may bring a decision.

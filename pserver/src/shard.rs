@@ -27,6 +27,7 @@ use changes::{ChangeLog, Kind, Listener, Since};
 pub use checkpoint::{Checkpointing, Pieces};
 pub use credit::Asking;
 pub use decisions::{Decided, DecisionAnswer, Undecided, Waiters};
+use door::Starved;
 pub(crate) use follow::CHANNELS_MAX;
 use follow::Sessions;
 pub(crate) use follow::grouped;
@@ -41,9 +42,8 @@ use shoal_runtime::cluster::{
 };
 use shoal_runtime::host::processors::Processors;
 use shoal_runtime::host::signal::{Changes, Signal};
-use shoal_runtime::host::waits::{OpenWait, Waits};
+use shoal_runtime::host::waits::Waits;
 pub use standing::{Standings, Untold};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::oneshot;
@@ -96,14 +96,6 @@ pub struct Shard {
 /// A primary that is still to be restored, the term under which, and what from.
 pub type Unrestored = (Arc<Hosted>, Term, Option<ManifestRecord>);
 
-/// Blocks whose updates wait for memory that pieces of a checkpoint have.
-#[derive(Debug, Default)]
-struct Starved {
-    blocks: BTreeSet<BlockId>,
-    /// `Some` while there are any.
-    wait: Option<OpenWait>,
-}
-
 /// What belongs to one incarnation.
 #[derive(Debug)]
 struct Life {
@@ -153,11 +145,6 @@ impl Shard {
     /// The job.
     pub fn job(&self) -> &JobSettings {
         &self.job
-    }
-
-    /// What this pserver waits for.
-    pub fn waits(&self) -> &Waits {
-        &self.waits
     }
 
     /// The parameters, once the master has said what is held.
@@ -297,15 +284,6 @@ impl Shard {
     pub async fn initial(&self, shape: &Arc<BlockShape>) -> Vec<f32> {
         let (shape, seed) = (Arc::clone(shape), self.job.seed);
         self.over(shape.elements * size_of::<f32>(), move || shape.initial(seed)).await
-    }
-
-    /// Does what goes over so many bytes on a processor of its own, in place if they are few.
-    pub async fn over<T: Send + 'static>(
-        &self,
-        bytes: usize,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> T {
-        self.processors.over(bytes, work).await
     }
 
     /// Restores primaries at their initial values.

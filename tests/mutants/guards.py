@@ -213,8 +213,8 @@ GUARDS = [
         "a document is persisted before anybody is told",
         (
             MASTER + "keeper.rs",
-            "let bytes = document.to_bytes().into();\n                revision",
-            "let bytes = document.to_bytes().into();\n                service.with(|machine, now| machine.adopt(document.clone(), now));\n                service.changed().notify_waiters();\n                revision",
+            "let bytes = document.to_bytes().into();\n",
+            "let bytes = document.to_bytes().into();\n                service.with(|machine, now| machine.adopt(document.clone(), now));\n                service.changed().notify_waiters();\n",
         ),
     ),
     guard(
@@ -390,5 +390,29 @@ GUARDS = [
         "verified-of-the-same-records",
         "computations with other records left out are not compared",
         (MASTER + "verification.rs", "check.first.take_if(|first| first.verified.exclusions < verified.exclusions)", "check.first.take_if(|_| false)"),
+    ),
+    guard(
+        "standstill-named",
+        "a front that stands for a time to live has a named cause",
+        (MASTER + "standstill.rs", "if is_over || age < ttl {", "if is_over || age < 100 * ttl {"),
+    ),
+    guard(
+        "silent-only-if-silent",
+        "a member that speaks is not named as silent",
+        (MASTER + "standstill.rs", "!peer.is_live || peer.silence >= self.ttl / 2", "true"),
+    ),
+    guard(
+        "front-moves",
+        "a front that has moved does not stand",
+        (MASTER + "machine/mod.rs", "(self.front_seen, self.front_since) = (front, now);", "self.front_seen = front;"),
+    ),
+    guard(
+        "calls-are-seen",
+        "a call to storage that hangs is seen by who watches the process",
+        (
+            "runtime/src/host/storage/mod.rs",
+            "self.waits.begin(WaitKind::Storage",
+            "Waits::default().begin(WaitKind::Storage",
+        ),
     ),
 ]

@@ -1,11 +1,16 @@
-//! Why a master does not lead, for whoever asks it how the job is.
+//! The reasons of what does not go on, for whoever asks how the job is: why a master does not lead, why a job stands still.
 
+use super::MasterService;
+use crate::machine::Machine;
+use crate::standstill::{Outside, RefusedJoin, Standstill};
 use crate::starting::Starting;
+use crate::{status, words};
 use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{Refusal, RefusalKind};
 use shoal_runtime::host::waits::Waits;
-use shoal_runtime::wire::status_of;
-use std::sync::Arc;
+use shoal_runtime::wire::{proto, status_of};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 use tonic::Status;
 
 /// What a master that does not lead knows of the reason.
@@ -37,5 +42,70 @@ impl StandingBy {
             (None, None) => format!("this master does not lead: {}", self.why),
         };
         status_of(&Refusal::new(RefusalKind::NotLeader, "master", detail))
+    }
+}
+
+impl MasterService {
+    /// What this process waits for.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// How the job is, without declaration and routing; none while this process does not lead.
+    pub fn standing(&self) -> Option<proto::StatusReply> {
+        self.present().map(|present| self.status_reply(&present, present.now, false))
+    }
+
+    /// This process is starting: it says how far it is until it leads.
+    pub(crate) fn start(&self, starting: Arc<Starting>) {
+        self.standing_by().starting = Some(starting);
+    }
+
+    /// Why this process does not lead.
+    pub(crate) fn stand_by(&self, why: String) {
+        self.standing_by().why = why;
+    }
+
+    fn standing_by(&self) -> MutexGuard<'_, StandingBy> {
+        self.standing_by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn not_leading(&self) -> Status {
+        self.standing_by().refusal(&self.waits)
+    }
+
+    /// How the job is, with what it waits for.
+    pub(super) fn status_reply(
+        &self,
+        machine: &Machine,
+        now: Duration,
+        with_model: bool,
+    ) -> proto::StatusReply {
+        let standstill = machine.standstill(&self.outside(), now);
+        proto::StatusReply {
+            standstill: standstill.as_ref().map(Into::into),
+            ..status::reply(machine, now, with_model)
+        }
+    }
+
+    /// What the job waits for, if its front stands; `None` as well while this process does not lead.
+    pub(crate) fn standstill(&self) -> Option<Standstill> {
+        let outside = self.outside();
+        self.present().and_then(|present| present.standstill(&outside, present.now))
+    }
+
+    fn outside(&self) -> Outside {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Outside { waits: self.waits.report(), refused }
+    }
+
+    /// Notes how a trainer's joining has ended, for people.
+    pub(super) fn note_join<T>(&self, trainer: &str, joined: &Result<T, Refusal>, at: Duration) {
+        let refused = joined.as_ref().err().map(|refusal| RefusedJoin {
+            trainer: trainer.to_owned(),
+            at,
+            why: words::bounded(refusal.to_string()),
+        });
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
     }
 }

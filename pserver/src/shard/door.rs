@@ -1,14 +1,38 @@
 //! The one door to the blocks: a transition is let happen here, on one block or on many and on all processors, and what it has
 //! changed becomes what others hear. No other code chooses whom to wake.
 
-use super::{Shard, Starved};
+use super::Shard;
 use crate::block::Block;
 use crate::hosting::{BATCH_MIN, Changed, Hosted};
 use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{BlockId, Refusal};
+use shoal_runtime::host::waits::{OpenWait, Waits};
+use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+/// Blocks whose updates wait for memory that pieces of a checkpoint have.
+#[derive(Debug, Default)]
+pub(super) struct Starved {
+    blocks: BTreeSet<BlockId>,
+    /// `Some` while there are any.
+    wait: Option<OpenWait>,
+}
+
 impl Shard {
+    /// What this pserver waits for.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// Does what goes over so many bytes on a processor of its own, in place if they are few.
+    pub async fn over<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        self.processors.over(bytes, work).await
+    }
+
     /// Lets one transition of one block happen, and tells whoever waits for what it has changed.
     pub(super) fn with<T>(&self, hosted: &Hosted, act: impl FnOnce(&mut Block) -> T) -> Result<T, Refusal> {
         let mut changed = Changed::default();

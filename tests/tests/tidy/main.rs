@@ -14,6 +14,7 @@ mod pure_files;
 mod purity;
 mod size;
 mod tree;
+mod waits;
 mod writes;
 
 use pure_files::{PURE, STATE_MACHINES};
@@ -176,6 +177,11 @@ fn no_module_is_named_after_a_drawer() {
 #[test]
 fn no_error_says_its_source_twice() {
     tree::assert_none(errors::check(&Tree::read()));
+}
+
+#[test]
+fn every_wait_is_on_the_page_of_waits() {
+    tree::assert_none(waits::check(&Tree::read()));
 }
 
 #[test]
