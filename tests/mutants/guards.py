@@ -76,7 +76,12 @@ GUARDS = [
     guard(
         "term-of-entries",
         "a follower takes words of the present term and fill only",
-        (FOLLOWER, "if (fill, term) != (self.placement.fill, self.placement.term) {", "if false && fill != self.placement.fill && term != self.placement.term {"),
+        (FOLLOWER, "(fill, term) == (self.placement.fill, self.placement.term)", "(true || (fill, term) == (self.placement.fill, self.placement.term))"),
+    ),
+    guard(
+        "refused-news-break-a-copy",
+        "a follower that cannot take what it is given says so, and is filled anew",
+        (FOLLOWER, "if taken.is_err() {", "if false {"),
     ),
     guard(
         "term-of-followers",

@@ -22,7 +22,7 @@ pub struct Effects {
     pub piece: bool,
     /// The master has not heard how it stands.
     pub standing: bool,
-    /// Nor may that wait: something is published, or a copy is to be admitted.
+    /// Nor may that wait: something is published, or a copy is to be admitted, or to be filled anew.
     pub urgent: bool,
     /// It waits for memory that pieces of checkpoints hold.
     pub starved: bool,
@@ -130,7 +130,9 @@ impl Block {
         let is_landed = before.landed != now.landed;
         let is_named = (before.name, before.filled) != (now.name, now.filled);
         let is_asking = now.is_admission_due && !before.is_admission_due;
-        let urgent = is_placed_or_published || is_asking;
+        // Whoever waits for what a broken copy has waits until the master has it filled anew.
+        let has_broken = now.is_broken && !before.is_broken;
+        let urgent = is_placed_or_published || is_asking || has_broken;
         let passed = now.passed.filter(|_| before.passed != now.passed);
         let (rows, counted) = (now.rows, before.rows);
         Effects {

@@ -1,5 +1,5 @@
 //! What a block's follower does: says what it holds, takes in a state or the entry that follows its own. Words for
-//! another fill or of another term change nothing.
+//! another fill or of another term change nothing. A copy that cannot take what it is given is broken: it needs a new fill.
 
 use super::piece::Piece;
 use super::state::{State, Update};
@@ -8,27 +8,59 @@ use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::{BlockCopy, Fill, Refusal, Term, Version};
 use std::sync::Arc;
 
+/// Nothing can follow the copy's state.
+const BROKEN: Role = Role::Follower { is_broken: true };
+
 impl Block {
     /// What a follower says to its primary: its fill and term, and what it holds. Nothing of a primary or a copy that
     /// needs a new fill.
     pub fn cursor(&self) -> Option<(Fill, Term, Option<Cursor>)> {
-        let is_following = matches!(self.role, Role::Follower { is_broken: false });
         let Placement { fill, term, .. } = self.placement;
         let cursor = |state: &State| Cursor { name: state.name(), filled: state.filled() };
-        is_following.then(|| (fill, term, self.state.as_ref().map(cursor)))
+        self.is_following().then(|| (fill, term, self.state.as_ref().map(cursor)))
     }
 
-    /// The primary's news for this follower, given under `term` for `fill`. What is not for it changes nothing.
+    fn is_following(&self) -> bool {
+        matches!(self.role, Role::Follower { is_broken: false })
+    }
+
+    fn is_for(&self, fill: Fill, term: Term) -> bool {
+        self.is_following() && (fill, term) == (self.placement.fill, self.placement.term)
+    }
+
+    /// Takes in the primary's news for this follower, given under `term` for `fill`. What is not for it changes nothing.
+    ///
+    /// # Errors
+    /// The news do not fit the copy, which is broken from then on: it would be given the same again for ever.
     pub fn hear(&mut self, fill: Fill, term: Term, published: Version, news: News) -> Result<(), Refusal> {
-        let Role::Follower { is_broken } = &mut self.role else { return Ok(()) };
-        if (fill, term) != (self.placement.fill, self.placement.term) {
+        if !self.is_for(fill, term) {
             return Ok(());
         }
+        let taken = self.take_in(published, news);
+        if taken.is_err() {
+            self.role = BROKEN;
+        }
+        taken
+    }
+
+    /// News for this follower that could not be read break it as those do that do not fit.
+    ///
+    /// # Errors
+    /// `why`, if they were for this copy.
+    pub fn refuse(&mut self, fill: Fill, term: Term, why: Refusal) -> Result<(), Refusal> {
+        if !self.is_for(fill, term) {
+            return Ok(());
+        }
+        self.role = BROKEN;
+        Err(why)
+    }
+
+    fn take_in(&mut self, published: Version, news: News) -> Result<(), Refusal> {
         match news {
             News::Nothing | News::Later | News::NotHere => {}
             News::Broken => {
                 // What is published is no state of this copy's.
-                *is_broken = true;
+                self.role = BROKEN;
                 return Ok(());
             }
             News::Copy(copy) if copy.rewind == self.placement.rewind => self.take_copy(&copy)?,
@@ -51,7 +83,7 @@ impl Block {
         if is_newer && is_first && is_whole && !is_all {
             // What is here may be in-sync, and promoted; a part of what is newer may not. It is filled anew once its
             // mark says so.
-            self.role = Role::Follower { is_broken: true };
+            self.role = BROKEN;
             return Ok(());
         }
         match &mut self.state {

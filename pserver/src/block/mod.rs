@@ -73,7 +73,7 @@ pub struct Block {
 #[derive(Debug)]
 enum Role {
     Primary(Primary),
-    /// Whether the primary has said that nothing can follow this copy's state.
+    /// Whether nothing can follow this copy's state: the primary has said so, or gave what does not fit.
     Follower {
         is_broken: bool,
     },

@@ -192,26 +192,45 @@ impl Shard {
     /// Takes in what a primary has said.
     ///
     /// # Errors
-    /// Some of it cannot be understood, is not of its block's shape, or cannot follow the block's state; the rest is taken in.
+    /// Some of it cannot be understood, is not of its block's shape, or cannot follow the block's state. That copy is broken, and the
+    /// rest is taken in.
     pub async fn hear(self: &Arc<Self>, said: Vec<proto::FollowedBlock>) -> Result<(), Refusal> {
         let Some(hosting) = self.hosting() else { return Ok(()) };
         let here =
             said.into_iter().filter_map(|said| Some((Arc::clone(hosting.block(BlockId(said.block))?), said)));
         let heard = self.each(here.collect(), |shard, changed, (hosted, said)| {
-            let (fill, term, published) = (Fill(said.fill), Term(said.term), Version(said.published));
-            let news = match News::decode(&hosted.shape, said.news) {
-                Ok(news) => news,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            let bytes = news.bytes() as u64;
-            shard.count(|counters| {
-                counters.fills += u64::from(matches!(news, News::Copy(_)));
-                counters.entries += u64::from(matches!(news, News::Entry(_)));
-                counters.bytes_followed += bytes;
-            });
-            hosted.with(changed, |block| block.hear(fill, term, published, news))
+            let (fill, term) = (Fill(said.fill), Term(said.term));
+            let heard = shard.hear_one(changed, &hosted, said)?;
+            if let Err(refusal) = &heard {
+                tracing::error!(
+                    block = %hosted.shape, fill = fill.0, term = term.0, %refusal,
+                    "a copy cannot take what its primary gives: the master is to have it filled anew"
+                );
+            }
+            Ok(heard)
         });
         heard.await?.into_iter().collect()
+    }
+
+    /// The copy's own refusal is the inner one.
+    fn hear_one(
+        &self,
+        changed: &mut Changed,
+        hosted: &Hosted,
+        said: proto::FollowedBlock,
+    ) -> Result<Result<(), Refusal>, Refusal> {
+        let (fill, term, published) = (Fill(said.fill), Term(said.term), Version(said.published));
+        let news = match News::decode(&hosted.shape, said.news) {
+            Ok(news) => news,
+            Err(refusal) => return hosted.with(changed, |block| block.refuse(fill, term, refusal)),
+        };
+        let bytes = news.bytes() as u64;
+        self.count(|counters| {
+            counters.fills += u64::from(matches!(news, News::Copy(_)));
+            counters.entries += u64::from(matches!(news, News::Entry(_)));
+            counters.bytes_followed += bytes;
+        });
+        hosted.with(changed, |block| block.hear(fill, term, published, news))
     }
 }
 

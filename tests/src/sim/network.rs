@@ -3,6 +3,7 @@
 //! All messages pass one queue, ordered by arrival time and then by the call's own key, and one courier delivers
 //! them: so the order of events is a function of the seed, though tokio wakes tasks of one moment in any order.
 
+mod altering;
 mod courier;
 
 use super::call::{Call, Response};
@@ -89,6 +90,7 @@ struct Inner {
     intercepts: Vec<Intercept>,
     witnesses: Vec<Witness>,
     reply_witnesses: Vec<ReplyWitness>,
+    alters: Vec<altering::Alter>,
     queue: BTreeMap<(Instant, u64), Event>,
     trace: Trace,
 }
@@ -126,6 +128,7 @@ impl Network {
             intercepts: Vec::new(),
             witnesses: Vec::new(),
             reply_witnesses: Vec::new(),
+            alters: Vec::new(),
             queue: BTreeMap::new(),
             trace,
         };

@@ -87,7 +87,7 @@ fn an_entry_of_weight_zero_carries_nothing_and_makes_a_version() {
 }
 
 #[test]
-fn entries_and_states_of_another_shape_are_refused_and_change_nothing() {
+fn entries_and_states_of_another_shape_are_refused_change_no_state_and_break_the_copy() {
     let mut world = filling(job(200, 1));
     news(&mut world, true);
     world.push_root(0, 0);
@@ -117,7 +117,10 @@ fn entries_and_states_of_another_shape_are_refused_and_change_nothing() {
     ];
     for news in wrong {
         let refusal = follower.hear(fill, term, published, news).unwrap_err();
-        assert_eq!((refusal.kind, digest(follower)), (RefusalKind::WrongShape, before.clone()));
+        assert_eq!((refusal.kind, follower.cursor()), (RefusalKind::WrongShape, None));
+        follower.hear(fill, term, published, News::Entry(Arc::clone(&entry))).unwrap();
+        follower.role = Role::Follower { is_broken: false };
+        assert_eq!(digest(follower), before, "nor does it take anything more");
     }
     // A state of another history, an older one, and an entry that follows another state are no faults.
     let other = |follows| News::Entry(Arc::new(Update { follows, ..Update::clone(&entry) }));

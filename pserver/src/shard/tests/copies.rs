@@ -9,9 +9,9 @@ use shoal_runtime::cluster::{Declaration, Fill, Parameter, Rule, StateName};
 use shoal_runtime::wire::proto::followed_block::News as Wire;
 
 /// The pserver with the followers.
-const OTHER: Incarnation = Incarnation(2);
+pub(super) const OTHER: Incarnation = Incarnation(2);
 
-fn name(version: u64) -> StateName {
+pub(super) fn name(version: u64) -> StateName {
     StateName { term: Term(3), version: Version(version) }
 }
 
@@ -26,7 +26,7 @@ fn behind(fill: u64) -> Placement {
 }
 
 /// Blocks 0 and 1 led by one shard, whose followers on the other are empty.
-fn pair() -> (Arc<Shard>, Arc<Shard>) {
+pub(super) fn pair() -> (Arc<Shard>, Arc<Shard>) {
     let (leader, follower) = (empty(job(50, 2), 16, ME), empty(job(50, 2), 16, OTHER));
     host(&leader, assigned(1, 4, [(0, leading(4, false)), (1, leading(4, false))]));
     follower.assign_now(assigned(1, 4, [(0, behind(4)), (1, behind(4))])).unwrap();
@@ -34,7 +34,7 @@ fn pair() -> (Arc<Shard>, Arc<Shard>) {
 }
 
 /// The follower says how it stands and takes in what follows, which is returned.
-fn follow(leader: &Arc<Shard>, follower: &Arc<Shard>) -> Vec<proto::FollowedBlock> {
+pub(super) fn follow(leader: &Arc<Shard>, follower: &Arc<Shard>) -> Vec<proto::FollowedBlock> {
     let followed = leader.follow_now(OTHER, &follower.following_now(ME).unwrap()).unwrap();
     follower.hear_now(followed.clone()).unwrap();
     followed
@@ -47,7 +47,7 @@ fn admissions(leader: &Arc<Shard>) -> Vec<(u32, u64, u64)> {
 }
 
 /// The pserver's own word of its followers.
-fn copies(follower: &Arc<Shard>) -> Vec<proto::CopyProgress> {
+pub(super) fn copies(follower: &Arc<Shard>) -> Vec<proto::CopyProgress> {
     let (progress, copies, admissions) = follower.whole_standing().unwrap();
     assert!(progress.is_empty() && admissions.is_empty());
     copies

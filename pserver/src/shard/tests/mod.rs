@@ -8,6 +8,7 @@ mod news;
 mod positions;
 mod pulls;
 mod pushes;
+mod refused;
 mod sizes;
 
 use super::*;

@@ -90,15 +90,15 @@ impl Network {
             // A callee that was killed in mid-call leaves a connection that breaks, or one that stays silent.
             let is_broken = host.state() == HostState::Crashed && key & 2 == 0;
             let answer = match response {
-                Some(response) => Ok(response),
+                Some(response) => {
+                    network.made(&call, &response);
+                    Ok(Box::new(network.altered(&call, *response)))
+                }
                 None if is_broken => Err(tonic::Status::unavailable("the connection broke")),
                 None => return,
             };
             let (key, due) = (mix(key), Instant::now() + delivery.reply_delay);
             let is_lost = delivery.is_reply_lost;
-            if let Ok(response) = &answer {
-                network.made(&call, response);
-            }
             network.inner().post(due, key, Event::Reply { call, key, answer, is_lost, caller });
             network.posted.notify_one();
         });

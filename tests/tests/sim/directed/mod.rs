@@ -1,6 +1,7 @@
 //! Directed traces: orders of events that random seeds may miss, each built by hand out of real roles. Numbers are those of
 //! the traces that broke earlier wordings of the rules.
 
+mod altered;
 mod asynchronous;
 mod copies;
 mod decisions;
