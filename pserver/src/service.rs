@@ -4,7 +4,7 @@ use crate::block::PushOutcome;
 use crate::credit_queue::{Asked, CreditAnswer};
 use crate::shard::{CHANNELS_MAX, DecisionAnswer, Pulled, Pushed, Shard, Undecided};
 use shoal_runtime::cluster::{BlockId, Incarnation, Refusal, RefusalKind, Rewind, Step, Version};
-use shoal_runtime::host::cuda::is_this_machine;
+use shoal_runtime::host::cuda::{MapWatch, is_this_machine};
 use shoal_runtime::host::rpc::{Limits, PserverServer};
 use shoal_runtime::wire::proto::{self, pserver_server};
 use shoal_runtime::wire::{malformed, status_of};
@@ -86,7 +86,15 @@ impl PserverService {
         if !is_this_machine(&request.machine) {
             return Ok(proto::ShareReply::default());
         }
-        let shared = self.shard.share(Incarnation(request.incarnation), request.bytes, &request.keeps)?;
+        let trainer = Incarnation(request.incarnation);
+        let lock = match MapWatch::open(&request.lock) {
+            Ok(lock) => lock,
+            Err(why) => {
+                tracing::warn!(%trainer, lock = request.lock, %why, "a trainer's lock cannot be watched: nothing is shared with it");
+                return Ok(proto::ShareReply::default());
+            }
+        };
+        let shared = self.shard.share(trainer, request.bytes, lock)?;
         Ok(shared.map_or_else(proto::ShareReply::default, |(area, memory)| proto::ShareReply {
             area,
             bytes: memory.bytes() as u64,

@@ -89,6 +89,11 @@ GUARDS = [
         (PRIMARY, "if term != self.placement.term || !primary.knows(follower, fill) {", "if !primary.knows(follower, fill) {"),
     ),
     guard(
+        "mapped-before-freed",
+        "device memory is freed once its trainer has it mapped no more",
+        (PSERVER + "shard/areas.rs", "(!shared.lock.is_held()).then_some(*number)", "Some(*number)"),
+    ),
+    guard(
         "entry-follows",
         "an entry is appended to the state it follows, and no other",
         (FOLLOWER, "self.state.as_mut().filter(|state| state.name() == update.follows)", "self.state.as_mut().filter(|_| true)"),

@@ -337,7 +337,7 @@ impl Errand for Pull<'_> {
         let PullAnswer { mut reply, published, named } = answered;
         let pserver = batch.pserver.incarnation.0;
         if named {
-            self.areas.answered(pserver);
+            self.areas.answered(pserver, reply.has_area);
         }
         self.session.meter.answered(published);
         if reply.moved.is_empty() && self.at != PullVersion::Latest {

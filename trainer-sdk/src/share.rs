@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use shoal_runtime::cluster::layout::BlockLayout;
 use shoal_runtime::cluster::routing::PserverAddress;
 use shoal_runtime::cluster::{BlockId, Rewind, Routing, Step};
-use shoal_runtime::host::cuda::{DeviceError, HANDLE_BYTES};
+use shoal_runtime::host::cuda::{DeviceError, HANDLE_BYTES, MapLock};
 use shoal_runtime::wire::proto;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +45,8 @@ struct InArea {
     blocks: BTreeSet<BlockId>,
     named: Cell<u64>,
     answered: u64,
+    /// By every answer so far.
+    is_known: bool,
 }
 
 impl InAreas {
@@ -52,7 +54,7 @@ impl InAreas {
     pub(crate) fn of(areas: impl IntoIterator<Item = (u64, String, Filled)>) -> InAreas {
         let areas = areas.into_iter().map(|(pserver, address, filled)| {
             let (blocks, named) = (BTreeSet::new(), Cell::new(0));
-            (pserver, InArea { address, filled, blocks, named, answered: 0 })
+            (pserver, InArea { address, filled, blocks, named, answered: 0, is_known: true })
         });
         InAreas(areas.collect())
     }
@@ -70,10 +72,11 @@ impl InAreas {
         })
     }
 
-    /// A call that named a pserver's area is answered.
-    pub(crate) fn answered(&mut self, pserver: u64) {
+    /// A call that named a pserver's area is answered: whether the pserver has that area.
+    pub(crate) fn answered(&mut self, pserver: u64, has_area: bool) {
         if let Some(area) = self.0.get_mut(&pserver) {
             area.answered += 1;
+            area.is_known &= has_area;
         }
     }
 
@@ -133,7 +136,7 @@ impl InAreas {
         let areas: Vec<InArea> = self.0.into_values().collect();
         let confirmed = join_all(areas.iter().map(|area| area.is_there(session, step, rewind))).await;
         let is_confirmed = confirmed.iter().all(|is_there| *is_there);
-        let is_over = |area: &&InArea| is_confirmed && area.named.get() == area.answered;
+        let is_over = |area: &&InArea| is_confirmed && area.is_known && area.named.get() == area.answered;
         areas.iter().filter(is_over).for_each(|area| area.filled.over());
         is_confirmed
     }
@@ -183,7 +186,7 @@ impl Values {
         lacking: &BTreeSet<BlockId>,
     ) -> Result<(), TrainError> {
         let Some(areas) = &session.areas else { return Ok(()) };
-        areas.follow(routing);
+        areas.follow(routing, Instant::now());
         for (pserver, blocks) in by_pserver(session, routing) {
             let incarnation = pserver.incarnation.0;
             if blocks.intersection(lacking).all(|block| self.there.place(incarnation, *block).is_some()) {
@@ -242,7 +245,7 @@ pub(crate) async fn areas_for_parameters(session: &Session) -> InAreas {
     let (Some(areas), routing) = (&session.areas, session.routes.present()) else {
         return InAreas::default();
     };
-    areas.follow(&routing);
+    areas.follow(&routing, Instant::now());
     let asked = by_pserver(session, &routing).map(|(pserver, blocks)| async move {
         let filled = find(session, areas, pserver, &blocks).await?;
         Some((pserver.incarnation.0, pserver.address.clone(), filled))
@@ -305,16 +308,22 @@ async fn ask(
         bytes += (4 * elements).next_multiple_of(WORDS_ALIGNMENT);
     }
     let (incarnation, address) = (pserver.incarnation.0, &pserver.address);
+    let lock = MapLock::hold();
+    let lock =
+        lock.inspect_err(|error| tracing::debug!(%error, "there is no lock to map memory under")).ok()?;
     let request = proto::ShareRequest {
         job: session.master.job.job.0.clone(),
         incarnation: session.incarnation().0,
         machine: areas.machine.clone(),
         bytes: bytes as u64,
         keeps: areas.numbers(incarnation),
+        lock: lock.name().to_owned(),
     };
     let mut client = session.routes.client(address).ok()?;
     let call = async move { client.share(request).await };
-    let reply = match session.master.leaders.caller.once(Duration::ZERO, call).await {
+    let answered = session.master.leaders.caller.once(Duration::ZERO, call).await;
+    lock.hide();
+    let reply = match answered {
         Ok(reply) if reply.area > 0 => reply,
         Ok(_) => {
             tracing::debug!(address, "the pserver shares no device memory with this trainer");
@@ -333,7 +342,7 @@ async fn ask(
                 bytes,
                 "gradients and parameters go to and from the pserver in device memory"
             );
-            Some(Area::new(incarnation, reply.area, mapped, places))
+            Some(areas.area((incarnation, reply.area), (mapped, lock), places))
         }
         Ok(_) => None,
         Err(why) => {

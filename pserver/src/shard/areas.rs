@@ -1,20 +1,15 @@
 //! Areas of device memory that trainers on this machine put gradients into: who has which, and for how long.
 //!
-//! An area is its trainer's until the trainer names it no more among those that it uses, or nothing has come through it for a
-//! while. It is never given to another: a trainer that stood still may write there when nobody expects it any more.
+//! An area is its trainer's until the trainer has it mapped no more, as a lock says that the trainer holds for as long. It is never given
+//! to another, and its memory is not freed before: a trainer that stood still may write there when nobody expects it any more.
 
 use super::Shard;
 use crate::device::{Area, DeviceError};
 use shoal_runtime::cluster::permutation::mix;
 use shoal_runtime::cluster::{Incarnation, Refusal, RefusalKind};
-use shoal_runtime::host::cuda::AREAS_MAX;
+use shoal_runtime::host::cuda::{AREAS_MAX, MapWatch};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
-use tokio::time::Instant;
-
-/// For how long an area stays through which nothing comes.
-const UNUSED: Duration = Duration::from_secs(600);
 
 /// Of an area's number, those that count.
 const NUMBER_BITS: u32 = 32;
@@ -30,19 +25,15 @@ pub(super) struct Areas {
 struct Shared {
     area: Arc<Area>,
     trainer: Incarnation,
-    used: Instant,
+    lock: MapWatch,
 }
 
 impl Areas {
-    /// Forgets what its trainer uses no more.
-    fn follow(&mut self, trainer: Incarnation, keeps: &[u64], now: Instant) {
-        self.areas.retain(|number, shared| shared.trainer != trainer || keeps.contains(number));
-        self.forget_unused(now);
-    }
-
-    /// Forgets what nothing comes through any more.
-    fn forget_unused(&mut self, now: Instant) {
-        self.areas.retain(|_, shared| now.saturating_duration_since(shared.used) < UNUSED);
+    /// Takes out the areas that no trainer has mapped any more.
+    fn take_unmapped(&mut self) -> Vec<Shared> {
+        let is_unmapped = |(number, shared): (&u64, &Shared)| (!shared.lock.is_held()).then_some(*number);
+        let numbers: Vec<u64> = self.areas.iter().filter_map(is_unmapped).collect();
+        numbers.iter().filter_map(|number| self.areas.remove(number)).collect()
     }
 
     fn count(&self, trainer: Incarnation) -> usize {
@@ -51,8 +42,8 @@ impl Areas {
 }
 
 impl Shard {
-    /// An area of so many bytes for a trainer that uses `keeps` and no others, and its number; none where there is no device or
-    /// no memory.
+    /// An area of so many bytes for a trainer that holds `lock` until it has the area mapped no more, and its number; none where there
+    /// is no device or no memory.
     ///
     /// # Errors
     /// It wants more than one gradient's.
@@ -60,7 +51,7 @@ impl Shard {
         &self,
         trainer: Incarnation,
         bytes: u64,
-        keeps: &[u64],
+        lock: MapWatch,
     ) -> Result<Option<(u64, Arc<Area>)>, Refusal> {
         let (Some(device), Some(hosting)) = (self.device(), self.hosting()) else { return Ok(None) };
         let most = hosting.gradient_bytes();
@@ -68,13 +59,9 @@ impl Shard {
             let detail = format!("a gradient has {most} bytes at most, it wants {bytes}");
             return Err(Refusal::new(RefusalKind::Malformed, "share.bytes", detail));
         }
-        let now = Instant::now();
-        {
-            let mut areas = self.areas.lock().unwrap_or_else(PoisonError::into_inner);
-            areas.follow(trainer, keeps, now);
-            if areas.count(trainer) >= AREAS_MAX {
-                return Ok(None);
-            }
+        self.give_areas_back();
+        if self.areas.lock().unwrap_or_else(PoisonError::into_inner).count(trainer) >= AREAS_MAX {
+            return Ok(None);
         }
         // The driver is called without the lock.
         let area = match device.area(bytes as usize) {
@@ -94,14 +81,16 @@ impl Shard {
         areas.last += 1;
         // No number of an earlier life of this process is given again.
         let number = mix(self.incarnation().0) << NUMBER_BITS | areas.last;
-        areas.areas.insert(number, Shared { area: Arc::clone(&area), trainer, used: now });
+        areas.areas.insert(number, Shared { area: Arc::clone(&area), trainer, lock });
         tracing::debug!(%trainer, number, bytes = area.bytes(), "an area for gradients");
         Ok(Some((number, area)))
     }
 
-    /// Gives areas back through which nothing comes any more.
-    pub(super) fn give_areas_back(&self, now: Instant) {
-        self.areas.lock().unwrap_or_else(PoisonError::into_inner).forget_unused(now);
+    /// Frees the areas that no trainer has mapped any more.
+    pub(super) fn give_areas_back(&self) {
+        let unmapped = self.areas.lock().unwrap_or_else(PoisonError::into_inner).take_unmapped();
+        // Without the lock: the driver waits for the device before it frees.
+        drop(unmapped);
     }
 
     /// Whether an area is here.
@@ -111,9 +100,7 @@ impl Shard {
 
     /// An area that is here.
     pub(super) fn area(&self, number: u64) -> Option<Arc<Area>> {
-        let mut areas = self.areas.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = areas.areas.get_mut(&number)?;
-        shared.used = Instant::now();
-        Some(Arc::clone(&shared.area))
+        let areas = self.areas.lock().unwrap_or_else(PoisonError::into_inner);
+        areas.areas.get(&number).map(|shared| Arc::clone(&shared.area))
     }
 }

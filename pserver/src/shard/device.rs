@@ -6,7 +6,7 @@ use crate::device::{Device, DeviceError, Given};
 use shoal_runtime::cluster::{BlockId, Refusal, RefusalKind};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// How often areas are looked at through which nothing may come any more.
 const AREAS_LOOK: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ impl Shard {
             }
             // Whether anything was done or not.
             let _ = timeout(AREAS_LOOK, changed.changed()).await;
-            self.give_areas_back(Instant::now());
+            self.give_areas_back();
         }
     }
 

@@ -5,10 +5,13 @@
 //! and every call that named it is answered: until then the pserver may write there. What ends otherwise (its job has gone back,
 //! it was forgotten, a call was given up) takes its areas with it: nothing is ever written over what somebody may still read,
 //! nor read where somebody may still write.
+//!
+//! An area is mapped under a lock that is let go of once it is unmapped: its pserver frees the memory then, and not before. So what
+//! this trainer has mapped is there, however long the trainer stood still.
 
 use super::{Device, Tensors};
 use shoal_runtime::cluster::{BlockId, Routing};
-use shoal_runtime::host::cuda::{AREAS_MAX, Mapped, machine};
+use shoal_runtime::host::cuda::{AREAS_MAX, MapLock, Mapped, machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,12 +21,27 @@ use tokio::time::Instant;
 /// For how long a pserver that has shared nothing is not asked again.
 const UNSHARED: Duration = Duration::from_secs(30);
 
+/// For how long an area stays free before it is given up: at a peak there are more than a calm job uses.
+const UNUSED: Duration = Duration::from_secs(600);
+
 /// The areas of one trainer.
 #[derive(Debug)]
 pub(crate) struct Areas {
     pub(crate) device: Arc<Device>,
     pub(crate) machine: String,
     table: Mutex<AreaTable>,
+    mapped: Arc<MappedAreas>,
+}
+
+/// The areas that are mapped, in the table or not any more: their pservers and numbers.
+#[derive(Debug, Default)]
+struct MappedAreas(Mutex<BTreeSet<(u64, u64)>>);
+
+/// That one is mapped.
+#[derive(Debug)]
+struct IsMapped {
+    areas: Arc<MappedAreas>,
+    key: (u64, u64),
 }
 
 /// The areas that pservers have shared, and which pservers may be asked for one.
@@ -32,8 +50,8 @@ struct AreaTable {
     areas: Vec<Arc<Area>>,
     /// Pservers that had none to share, and when they may be asked again.
     unshared: BTreeMap<u64, Instant>,
-    /// A lock for each pserver, held while it is asked for an area: it forgets the areas that the question does not name, also
-    /// one that is on its way here.
+    /// A lock for each pserver, held while it is asked for an area: a pserver that knows of no locks forgets the areas that the
+    /// question does not name, also one that is on its way here.
     asking: BTreeMap<u64, Arc<tokio::sync::Mutex<()>>>,
 }
 
@@ -46,6 +64,11 @@ pub(crate) struct Area {
     /// Where each block begins, in bytes.
     pub(crate) places: BTreeMap<BlockId, usize>,
     is_free: AtomicBool,
+    /// When it became free.
+    freed: Mutex<Instant>,
+    // Behind `mapped`, for these are let go of once that is unmapped, in this order.
+    _lock: MapLock,
+    _is_mapped: IsMapped,
 }
 
 /// An area with a gradient or parameters in it.
@@ -66,7 +89,8 @@ pub(crate) struct SumOnDevice {
 
 impl Areas {
     pub(crate) fn new(device: &Arc<Device>) -> Arc<Areas> {
-        Arc::new(Areas { device: Arc::clone(device), machine: machine(), table: Mutex::default() })
+        let (device, machine) = (Arc::clone(device), machine());
+        Arc::new(Areas { device, machine, table: Mutex::default(), mapped: Arc::default() })
     }
 
     fn table(&self) -> MutexGuard<'_, AreaTable> {
@@ -88,11 +112,13 @@ impl Areas {
         free.map(|area| self.fill(Arc::clone(area)))
     }
 
-    /// Gives up what no pserver of the routing has shared.
-    pub(crate) fn follow(&self, routing: &Routing) {
+    /// Gives up what no pserver of the routing has shared, and what was not used for long.
+    pub(crate) fn follow(&self, routing: &Routing, now: Instant) {
         let is_there = |pserver: u64| routing.pservers.iter().any(|at| at.incarnation.0 == pserver);
         let mut table = self.table();
-        table.areas.retain(|area| !area.is_free.load(Ordering::Relaxed) || is_there(area.pserver));
+        table.areas.retain(|area| {
+            !area.is_free.load(Ordering::Relaxed) || is_there(area.pserver) && area.free_for(now) < UNUSED
+        });
         table.asking.retain(|pserver, _| is_there(*pserver));
     }
 
@@ -126,17 +152,44 @@ impl Areas {
         self.fill(area)
     }
 
-    /// The numbers of those that a pserver has shared.
+    /// The numbers of those that a pserver has shared and that are mapped.
     pub(crate) fn numbers(&self, pserver: u64) -> Vec<u64> {
-        let table = self.table();
-        table.areas.iter().filter(|area| area.pserver == pserver).map(|area| area.number).collect()
+        self.mapped.all().range((pserver, 0)..=(pserver, u64::MAX)).map(|(_, number)| *number).collect()
+    }
+
+    /// One that nobody has given back: a pserver's number of it, the memory, and the lock that the pserver watches.
+    pub(crate) fn area(
+        &self,
+        (pserver, number): (u64, u64),
+        (mapped, lock): (Mapped, MapLock),
+        places: BTreeMap<BlockId, usize>,
+    ) -> Area {
+        let (is_free, freed) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+        self.mapped.all().insert((pserver, number));
+        let is_mapped = IsMapped { areas: Arc::clone(&self.mapped), key: (pserver, number) };
+        Area { pserver, number, mapped, places, is_free, freed, _lock: lock, _is_mapped: is_mapped }
+    }
+}
+
+impl MappedAreas {
+    fn all(&self) -> MutexGuard<'_, BTreeSet<(u64, u64)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for IsMapped {
+    fn drop(&mut self) {
+        self.areas.all().remove(&self.key);
     }
 }
 
 impl Area {
-    /// One that nobody has given back.
-    pub(crate) fn new(pserver: u64, number: u64, mapped: Mapped, places: BTreeMap<BlockId, usize>) -> Area {
-        Area { pserver, number, mapped, places, is_free: AtomicBool::new(false) }
+    fn freed(&self) -> MutexGuard<'_, Instant> {
+        self.freed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.freed())
     }
 }
 
@@ -188,6 +241,7 @@ impl Filled {
 impl Drop for Filled {
     fn drop(&mut self) {
         if self.is_over.load(Ordering::Relaxed) {
+            *self.area.freed() = Instant::now();
             self.area.is_free.store(true, Ordering::Relaxed);
         } else {
             self.areas.table().areas.retain(|area| !Arc::ptr_eq(area, &self.area));

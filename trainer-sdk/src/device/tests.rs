@@ -3,7 +3,7 @@
 #[path = "../../../runtime/src/host/cuda/fake/mod.rs"]
 pub(crate) mod fake;
 
-use super::areas::{Area, Areas, SumOnDevice};
+use super::areas::{Areas, SumOnDevice};
 use super::*;
 use crate::gradient::Gradient;
 use crate::names::Names;
@@ -14,7 +14,7 @@ use fake::Fake;
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::permutation::mix;
 use shoal_runtime::cluster::{BlockId, Metric, Parameter, Precision, Rule, Schedule, StepTree};
-use shoal_runtime::host::cuda::SHARED_BYTES;
+use shoal_runtime::host::cuda::{MapLock, SHARED_BYTES};
 
 fn declaration() -> Declaration {
     let dense = |name: &str, elements| {
@@ -168,7 +168,8 @@ fn of_a_block_in_an_area_what_is_on_the_device_goes_there_and_the_rest_to_what_c
     let mapped = device.map(memory.export().unwrap(), SHARED_BYTES).unwrap();
     let places = [(BlockId(0), 0), (BlockId(1), 256)].into_iter().collect();
     let areas = Areas::new(&device);
-    let mut in_areas = InAreas::of([(1, String::new(), areas.add(Area::new(1, 1, mapped, places)))]);
+    let area = areas.area((1, 1), (mapped, MapLock::hold().unwrap()), places);
+    let mut in_areas = InAreas::of([(1, String::new(), areas.add(area))]);
     let (given, sent) = (values(1, 11), values(2, 70));
     context.write(&memory, 256, bytemuck::cast_slice(&given)).unwrap();
     in_areas.has(1, BlockId(1));

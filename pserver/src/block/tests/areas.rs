@@ -20,11 +20,11 @@ fn sharing() -> (Fake, tempfile::TempDir) {
     (fake, folder)
 }
 
-/// A trainer of this machine.
+/// A trainer of this machine. What it has mapped it unmaps before the area is freed.
 struct Trainer {
     context: Arc<Context>,
-    area: Arc<Area>,
     mapped: Mapped,
+    area: Arc<Area>,
 }
 
 impl Trainer {
@@ -32,7 +32,7 @@ impl Trainer {
         let area = Arc::new(device.area(PITCH * 64).unwrap());
         let context = Context::open(0).unwrap();
         let mapped = context.map(area.handle(), area.bytes()).unwrap();
-        Trainer { context, area, mapped }
+        Trainer { context, mapped, area }
     }
 
     fn put(&self, place: usize, gradient: &[f32], precision: Precision) -> Gradient {

@@ -4,7 +4,7 @@ use super::*;
 use crate::device::tests::Fake;
 use crate::device::{Device, DeviceChoice};
 use crate::service::PserverService;
-use shoal_runtime::host::cuda::{AREAS_MAX, SHARED_BYTES};
+use shoal_runtime::host::cuda::{AREAS_MAX, Context, MapLock, MapWatch, SHARED_BYTES};
 use shoal_runtime::wire::proto::{self, pserver_server::Pserver};
 use std::time::Duration;
 use tonic::Request;
@@ -23,8 +23,11 @@ fn with_device() -> (Fake, tempfile::TempDir, Arc<Shard>) {
     (fake, folder, shard)
 }
 
-fn number(shard: &Arc<Shard>, trainer: Incarnation, keeps: &[u64]) -> Option<u64> {
-    shard.share(trainer, GRADIENT_BYTES, keeps).unwrap().map(|(number, _)| number)
+/// An area's number, and the lock under which its trainer has it mapped.
+fn shared(shard: &Arc<Shard>, trainer: Incarnation) -> Option<(u64, MapLock)> {
+    let lock = MapLock::hold().unwrap();
+    let shared = shard.share(trainer, GRADIENT_BYTES, MapWatch::open(lock.name()).unwrap()).unwrap();
+    shared.map(|(number, _)| (number, lock))
 }
 
 /// A gradient of block 0 that lies in an area, from this byte of it on.
@@ -37,62 +40,74 @@ fn push_from(shard: &Arc<Shard>, area: (u64, u64)) -> Result<Vec<PushOutcome>, R
     shard.push(&message(Pushed::Node(Step(0), ROOT), 2, gradients))
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_trainer_has_few_areas_until_it_names_them_no_more_or_uses_none_for_long() {
+#[test]
+fn a_trainer_has_few_areas_and_is_given_another_once_it_has_one_mapped_no_more() {
     let (_fake, _folder, shard) = with_device();
     let usage = || shard.device().unwrap().usage().area_bytes / SHARED_BYTES as u64;
-    let mut keeps = Vec::new();
-    while let Some(number) = number(&shard, TRAINER, &keeps) {
-        keeps.push(number);
-    }
-    assert_eq!((keeps.len(), usage()), (AREAS_MAX, AREAS_MAX as u64));
-    let other = number(&shard, Incarnation(10), &[]).unwrap();
-    assert!(!keeps.contains(&other));
-    let again = number(&shard, TRAINER, &keeps[..1]).unwrap();
-    assert_eq!(usage(), 3, "one that is kept, a new one, another trainer's");
-    assert!(shard.area(keeps[1]).is_none() && shard.area(keeps[0]).is_some() && !keeps.contains(&again));
-    tokio::time::advance(Duration::from_secs(599)).await;
-    assert!(shard.area(other).is_some(), "it is used");
-    tokio::time::advance(Duration::from_secs(599)).await;
-    number(&shard, Incarnation(11), &[]).unwrap();
-    assert_eq!(usage(), 2);
-    assert!(shard.area(keeps[0]).is_none() && shard.area(other).is_some());
+    let mut mapped: Vec<_> = std::iter::from_fn(|| shared(&shard, TRAINER)).collect();
+    assert_eq!((mapped.len(), usage()), (AREAS_MAX, AREAS_MAX as u64));
+    let (other, _lock) = shared(&shard, Incarnation(10)).unwrap();
+    assert!(mapped.iter().all(|(number, _)| *number != other));
+    let gone: Vec<u64> = mapped.drain(1..3).map(|(number, _)| number).collect();
+    let (again, _lock) = shared(&shard, TRAINER).unwrap();
+    assert_eq!(usage(), 4, "two that are mapped yet, a new one, another trainer's");
+    assert!(gone.iter().all(|number| *number != again && !shard.has_area(*number)));
+    assert!(mapped.iter().all(|(number, _)| shard.has_area(*number)) && shard.has_area(other));
 }
 
-/// Nobody else asks for an area, and nothing is updated.
+/// The stand-in driver ends the process where memory is freed that is mapped.
 #[tokio::test(start_paused = true)]
-async fn areas_of_trainers_that_are_no_more_are_given_back_though_nobody_asks() {
+async fn memory_that_a_trainer_has_mapped_is_not_freed_however_long_it_is_silent() {
     let (_fake, _folder, shard) = with_device();
-    number(&shard, TRAINER, &[]).unwrap();
-    let usage = || shard.device().unwrap().usage().area_bytes;
+    let lock = MapLock::hold().unwrap();
+    let watch = MapWatch::open(lock.name()).unwrap();
+    let (number, area) = shard.share(TRAINER, GRADIENT_BYTES, watch).unwrap().unwrap();
+    let mapped = Context::open(0).unwrap().map(area.handle(), area.bytes()).unwrap();
+    drop(area);
     let for_seconds = async |seconds| {
         let landed = tokio::time::timeout(Duration::from_secs(seconds), shard.land()).await;
         assert!(landed.is_err());
     };
-    for_seconds(590).await;
-    assert_eq!(usage(), SHARED_BYTES as u64);
+    for_seconds(86_400).await;
+    shared(&shard, Incarnation(10)).unwrap();
+    assert!(shard.has_area(number));
+    // Nobody else asks for an area, and nothing is updated.
+    drop((mapped, lock));
     for_seconds(80).await;
-    assert_eq!(usage(), 0);
+    assert_eq!(shard.device().unwrap().usage().area_bytes, 0);
+}
+
+#[tokio::test]
+async fn nothing_is_shared_with_who_holds_no_lock() {
+    let (_fake, _folder, shard) = with_device();
+    let service = PserverService::new(Arc::clone(&shard));
+    let lock = MapLock::hold().unwrap();
+    let share = async |lock: &str| {
+        let (job, machine) = ("test".to_owned(), shoal_runtime::host::cuda::machine());
+        let (incarnation, bytes, lock) = (TRAINER.0, GRADIENT_BYTES, lock.to_owned());
+        let request = proto::ShareRequest { job, incarnation, machine, bytes, lock, keeps: Vec::new() };
+        service.share(Request::new(request)).await.unwrap().into_inner().area
+    };
+    assert_eq!((share("").await, share("shoal-map-0").await), (0, 0));
+    assert!(shard.has_area(share(lock.name()).await));
+    drop(lock);
+    shard.give_areas_back();
+    assert_eq!(shard.device().unwrap().usage().area_bytes, 0);
 }
 
 #[test]
 fn a_trainer_that_asks_many_times_at_once_has_no_more_areas_than_one_that_asks_in_turn() {
     let (_fake, _folder, shard) = with_device();
     for _ in 0..50 {
-        let mut keeps = Vec::new();
-        while keeps.len() + 1 < AREAS_MAX {
-            keeps.push(number(&shard, TRAINER, &keeps).unwrap());
-        }
+        let _mapped: Vec<_> = (1..AREAS_MAX).map(|_| shared(&shard, TRAINER).unwrap()).collect();
         let together = std::sync::Barrier::new(4);
-        std::thread::scope(|threads| {
-            for _ in 0..4 {
-                threads.spawn(|| {
-                    together.wait();
-                    // What another was given meanwhile it uses as well.
-                    let keeps: Vec<u64> = (0..64).map(|after| keeps[0] + after).collect();
-                    number(&shard, TRAINER, &keeps)
-                });
-            }
+        let ask = || {
+            together.wait();
+            shared(&shard, TRAINER)
+        };
+        let _more: Vec<_> = std::thread::scope(|threads| {
+            let asking: Vec<_> = (0..4).map(|_| threads.spawn(ask)).collect();
+            asking.into_iter().map(|asking| asking.join().unwrap()).collect()
         });
         assert!(shard.device().unwrap().usage().area_bytes <= (AREAS_MAX * SHARED_BYTES) as u64);
     }
@@ -101,15 +116,17 @@ fn a_trainer_that_asks_many_times_at_once_has_no_more_areas_than_one_that_asks_i
 #[test]
 fn without_a_device_or_its_memory_there_is_no_area_and_for_more_than_a_gradient_never() {
     let alone = shard();
-    assert_eq!(number(&alone, TRAINER, &[]), None);
+    assert!(shared(&alone, TRAINER).is_none());
     let (fake, _folder, shard) = with_device();
-    let refused = shard.share(TRAINER, GRADIENT_BYTES + 1, &[]).unwrap_err();
+    let lock = MapLock::hold().unwrap();
+    let watch = MapWatch::open(lock.name()).unwrap();
+    let refused = shard.share(TRAINER, GRADIENT_BYTES + 1, watch).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Malformed);
     fake.set("MEMORY", "0");
-    assert_eq!(number(&shard, TRAINER, &[]), None);
+    assert!(shared(&shard, TRAINER).is_none());
     fake.set("MEMORY", "1073741824");
     fake.set("SHARED", "");
-    assert_eq!(number(&shard, TRAINER, &[]), None, "the driver shares nothing");
+    assert!(shared(&shard, TRAINER).is_none(), "the driver shares nothing");
     assert!(shard.device().unwrap().failure().is_none());
 }
 
@@ -136,7 +153,7 @@ async fn answered(shard: &Arc<Shard>, pull: &proto::PullRequest, not_yet: impl F
 #[tokio::test]
 async fn a_pull_that_names_an_area_has_its_parameters_put_there_once_it_is_answered() {
     let (_fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     push_from(&shard, (area, 0)).unwrap();
     let given = || shard.device().unwrap().usage().parameter_bytes;
     let not_yet = |_: &Pulled| assert_eq!(given(), 0, "nothing is put there before");
@@ -156,7 +173,7 @@ async fn a_pull_that_names_an_area_has_its_parameters_put_there_once_it_is_answe
 #[test]
 fn a_push_from_an_area_that_is_not_here_is_told_so_and_one_beyond_its_end_is_refused() {
     let (_fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     let standing = || format!("{:?} {:?}", shard.whole_standing().unwrap(), shard.counters());
     let before = standing();
     for (at, wrong) in [(SHARED_BYTES as u64 - 16, "beyond"), (8, "unaligned"), (u64::MAX - 7, "far")] {
@@ -187,7 +204,7 @@ async fn updated(shard: &Arc<Shard>, area: u64) {
 #[tokio::test]
 async fn who_waits_no_longer_has_put_into_an_area_what_is_there() {
     let (fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     updated(&shard, area).await;
     let given = || shard.device().unwrap().usage().parameter_bytes;
     let (pull, copied_out) = (pull_into(Some((area, vec![16])), &[0], &[1]), fake.counts()[2]);
@@ -205,7 +222,7 @@ async fn who_waits_no_longer_has_put_into_an_area_what_is_there() {
 #[tokio::test]
 async fn who_wants_no_parameters_has_none_brought() {
     let (_fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     updated(&shard, area).await;
     let pulled = shard.pull(&pull_into(None, &[], &[0]), true).unwrap();
     assert!(pulled.is_final && pulled.blocks[0].version == 1, "{pulled:?}");
@@ -214,7 +231,7 @@ async fn who_wants_no_parameters_has_none_brought() {
 #[tokio::test]
 async fn whoever_is_put_something_into_an_area_is_answered_with_it() {
     let (_fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     updated(&shard, area).await;
     let given = || shard.device().unwrap().usage().parameter_bytes;
     // The second cannot lie there: it has to be brought here first.
@@ -225,7 +242,7 @@ async fn whoever_is_put_something_into_an_area_is_answered_with_it() {
 #[tokio::test]
 async fn a_pull_is_answered_once_its_parameters_are_in_the_area_and_not_before() {
     let (fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     updated(&shard, area).await;
     let service = PserverService::new(shard);
     let pull = || {
@@ -253,7 +270,7 @@ async fn a_pull_is_answered_once_its_parameters_are_in_the_area_and_not_before()
 #[tokio::test]
 async fn whoever_asks_for_something_else_is_answered_while_a_copy_waits_for_the_device() {
     let (fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     updated(&shard, area).await;
     // On threads of its own, as it is outside of tests.
     let shard = Arc::into_inner(shard).unwrap().with_processors(Processors::all());
@@ -276,7 +293,7 @@ async fn whoever_asks_for_something_else_is_answered_while_a_copy_waits_for_the_
 #[tokio::test]
 async fn calls_that_were_given_up_are_counted_until_their_threads_are_done() {
     let (fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     updated(&shard, area).await;
     let shard = Arc::new(Arc::into_inner(shard).unwrap().with_processors(Processors::all()));
     fake.set("STALL_AFTER", "0");
@@ -295,7 +312,7 @@ async fn calls_that_were_given_up_are_counted_until_their_threads_are_done() {
 #[tokio::test]
 async fn a_pull_hears_of_what_is_published_and_of_what_is_brought() {
     let (_fake, _folder, shard) = with_device();
-    let area = number(&shard, TRAINER, &[]).unwrap();
+    let (area, _lock) = shared(&shard, TRAINER).unwrap();
     let shard = Arc::new(shard);
     let service = PserverService::new(Arc::clone(&shard));
     let request = proto::PullRequest {

@@ -5,19 +5,30 @@ use super::{is_told_pushed, node};
 use crate::TrainError;
 use crate::device::tests::fake::Fake as Driver;
 use shoal_runtime::cluster::{Mode, Node};
-use shoal_runtime::host::cuda::{AREAS_MAX, Context, Memory, SHARED_BYTES};
+use shoal_runtime::host::cuda::{AREAS_MAX, Context, MapWatch, Memory, SHARED_BYTES};
 use shoal_runtime::wire::proto::{self, PushAnswer};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// The memory of a pserver with a device: its areas, numbered from 1.
+/// The memory of a pserver with a device: its areas, numbered from 1. It frees those that are mapped no more whenever it is asked for
+/// one, and the driver ends the process where that is not so.
 struct Beside {
     driver: Driver,
     _folder: TempDir,
     context: Arc<Context>,
-    areas: Arc<Mutex<Vec<Memory>>>,
+    areas: Arc<Mutex<Vec<SharedMemory>>>,
+}
+
+/// One area, until it is freed.
+type SharedMemory = Option<(Memory, MapWatch)>;
+
+/// Frees what is mapped no more.
+fn free_unmapped(areas: &mut [SharedMemory]) {
+    for area in areas.iter_mut().filter(|area| area.as_ref().is_some_and(|(_, lock)| !lock.is_held())) {
+        *area = None;
+    }
 }
 
 impl Beside {
@@ -29,12 +40,14 @@ impl Beside {
         let areas = Arc::default();
         let fake = Fake::new(Mode::SYNC);
         fake.state().routing = routing(1, [(0, 1, 1); 3]);
-        let (of, into): (Arc<Context>, Arc<Mutex<Vec<Memory>>>) = (Arc::clone(&context), Arc::clone(&areas));
+        let beside = Beside { driver, _folder: folder, context, areas };
+        let (of, into) = (Arc::clone(&beside.context), Arc::clone(&beside.areas));
         fake.state().give = Some(Box::new(move |area, at, bytes| {
-            of.write(&into.lock().unwrap()[area as usize - 1], at as usize, bytes).unwrap();
+            let areas = into.lock().unwrap();
+            let (memory, _) = areas[area as usize - 1].as_ref().unwrap();
+            of.write(memory, at as usize, bytes).unwrap();
             true
         }));
-        let beside = Beside { driver, _folder: folder, context, areas };
         let (context, areas) = (beside.context.clone(), beside.areas.clone());
         fake.state().share = Box::new(move |request| {
             if request.keeps.len() >= AREAS_MAX {
@@ -43,7 +56,8 @@ impl Beside {
             let memory = context.allocate("an area", SHARED_BYTES).unwrap();
             let handle = memory.export().unwrap().to_vec().into();
             let mut areas = areas.lock().unwrap();
-            areas.push(memory);
+            free_unmapped(&mut areas);
+            areas.push(Some((memory, MapWatch::open(&request.lock).unwrap())));
             proto::ShareReply { area: areas.len() as u64, bytes: SHARED_BYTES as u64, handle }
         });
         (beside, fake, Slope { is_on_device: true, ..Slope::default() })
@@ -54,7 +68,7 @@ impl Beside {
         let areas = self.areas.lock().unwrap();
         [0, 16].map(|at| {
             let mut bytes = [0; 4];
-            self.context.read(&areas[area - 1], at, &mut bytes).unwrap();
+            self.context.read(&areas[area - 1].as_ref().unwrap().0, at, &mut bytes).unwrap();
             f32::from_le_bytes(bytes)
         })
     }
@@ -235,6 +249,51 @@ async fn a_gradient_of_another_history_takes_its_area_with_it() {
         fake.until("it is computed anew", |state| is_told_pushed(state, 2)).await;
         assert_eq!(pushes(fake)[3..], in_area(2));
         assert_eq!(keeps(fake), [[0; 0]; 2], "somebody may read the first yet");
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_area_that_its_pserver_does_not_have_is_given_up_though_nothing_was_put_there() {
+    let (_beside, fake, model) = Beside::start();
+    fake.state().give = None;
+    fake.state().gone_areas = vec![1];
+    fake.state().tasks.push_back(node(1, 5, Node::leaf(0), 1));
+    let script = async |fake: &Fake, _| {
+        fake.until("it is pushed", |state| is_told_pushed(state, 1)).await;
+        assert_eq!((pushes(fake), keeps(fake)), (in_area(2).to_vec(), vec![vec![], vec![]]));
+    };
+    assert!(fake.train(settings(), model, script).await.is_none());
+}
+
+/// What a peak needs is more than what a calm job uses, and the pserver has the memory back meanwhile.
+#[tokio::test(start_paused = true)]
+async fn an_area_that_is_not_used_for_long_is_unmapped_and_no_gradient_goes_there_any_more() {
+    let (beside, fake, model) = Beside::start();
+    let leaf = |index| Node { level: 0, index };
+    fake.state().tasks.extend([node(1, 5, leaf(0), 1), node(2, 5, leaf(1), 1), node(3, 5, leaf(2), 1)]);
+    let there = || {
+        let mut areas = beside.areas.lock().unwrap();
+        free_unmapped(&mut areas);
+        areas.iter().map(Option::is_some).collect::<Vec<bool>>()
+    };
+    let script = async |fake: &Fake, _| {
+        fake.until("all are pushed", |state| (1..=3).all(|lease| is_told_pushed(state, lease))).await;
+        let peak = there();
+        assert!(peak.len() >= 3 && peak.iter().all(|is_there| *is_there), "{peak:?}");
+        for step in 6..18 {
+            fake.state().tasks.push_back(node(step, step, leaf(0), 1));
+            fake.until("a step's is pushed", |state| is_told_pushed(state, step)).await;
+            sleep(Duration::from_secs(60)).await;
+        }
+        let calm = there();
+        let (before, kept) = (pushes(fake).len(), calm.iter().filter(|is_there| **is_there).count());
+        assert!((1..3).contains(&kept), "{calm:?}");
+        fake.state().tasks.extend((0..3).map(|index| node(20 + u64::from(index), 18, leaf(index), 1)));
+        fake.until("all are pushed", |state| (20..23).all(|lease| is_told_pushed(state, lease))).await;
+        let named = pushes(fake)[before..].iter().map(|push| push.1.0).collect::<Vec<_>>();
+        let named = named.into_iter().filter(|area| *area > 0).collect::<Vec<_>>();
+        assert!(named.len() == 6 && named.iter().all(|area| there()[*area as usize - 1]), "{named:?}");
     };
     assert!(fake.train(settings(), model, script).await.is_none());
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,9 +48,10 @@ struct Operation {
 
 struct Stream { struct Operation *first, *last; struct Stream *next; };
 
-// Memory of this process, of its device, or of another process's device. What is shared is a file.
+// Memory of this process, of its device, or of another process's device. What is shared is a file, on which those who map it have a
+// lock each.
 enum Place { HOST, DEVICE, MAPPED };
-struct Range { char *begin; size_t bytes; enum Place place; char file[32]; u64 life; struct Range *next; };
+struct Range { char *begin; size_t bytes; enum Place place; char file[32]; u64 life; struct Range *next; int locked; };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 // The default stream is always there.
@@ -266,16 +268,25 @@ static int queue(struct Stream *stream, struct Operation operation) {
   return now;
 }
 
-// A file as memory.
-static char *shared(const char *file, size_t bytes, int flags) {
+static int open_shared(const char *file, int flags) {
   char path[300];
   snprintf(path, sizeof path, "%s/%s", setting("SHARED"), file);
-  int opened = open(path, O_RDWR | flags, 0600);
-  if (opened < 0) return NULL;
-  if (flags && ftruncate(opened, (off_t)bytes)) fault("a shared file cannot be made long enough");
-  void *begin = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
-  close(opened);
+  return open(path, O_RDWR | O_CLOEXEC | flags, 0600);
+}
+
+// A file as memory.
+static char *shared(int opened, size_t bytes) {
+  void *begin = opened < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0);
   return begin == MAP_FAILED ? NULL : begin;
+}
+
+// Whether some process, or this one, has mapped it. Who is gone has not.
+static int is_mapped(const char *file) {
+  int opened = open_shared(file, 0);
+  if (opened < 0) return 0;
+  int is_free = !flock(opened, LOCK_EX | LOCK_NB);
+  close(opened);
+  return !is_free;
 }
 
 static int allocate(void **to, size_t bytes, enum Place place) {
@@ -285,11 +296,14 @@ static int allocate(void **to, size_t bytes, enum Place place) {
   if (!result && place == HOST && *setting("REFUSE_PINS")) result = OUT_OF_MEMORY;
   if (!result) {
     struct Range *range = malloc(sizeof *range);
-    *range = (struct Range){NULL, bytes, place, "", life, ranges};
+    *range = (struct Range){NULL, bytes, place, "", life, ranges, -1};
     if (place == DEVICE && *setting("SHARED")) {
       snprintf(range->file, sizeof range->file, "%d-%llu", getpid(), (unsigned long long)allocations);
-      range->begin = shared(range->file, bytes, O_CREAT | O_EXCL);
+      int opened = open_shared(range->file, O_CREAT | O_EXCL);
+      if (opened >= 0 && ftruncate(opened, (off_t)bytes)) fault("a shared file cannot be made long enough");
+      range->begin = shared(opened, bytes);
       if (!range->begin) fault("there is no shared file");
+      close(opened);
     } else {
       range->begin = aligned_alloc(256, (bytes + 255) / 256 * 256);
     }
@@ -309,6 +323,7 @@ static void forget(struct Range *range) {
   if (!*range->file) free(range->begin);
   else munmap(range->begin, range->bytes);
   if (*range->file && range->place == DEVICE) unlink(path);
+  if (range->locked >= 0) close(range->locked);
   free(range);
 }
 
@@ -317,6 +332,7 @@ static int release(void *begin, enum Place place) {
   for (struct Range **at = &ranges; *at; at = &(*at)->next) {
     struct Range *range = *at;
     if (range->begin != begin || range->place != place) continue;
+    if (place == DEVICE && *range->file && is_mapped(range->file)) fault("memory is freed that another process has mapped");
     for (struct Stream *stream = streams; stream; stream = stream->next) {
       for (struct Operation *each = stream->first; each; each = each->next) {
         int is_used = each->kind == COPY && (overlaps(range, each->to, each->bytes) || overlaps(range, each->from, each->bytes));
@@ -351,10 +367,12 @@ int cuIpcOpenMemHandle_v2(u64 *address, struct Handle handle, unsigned int flags
   (void)flags;
   pthread_mutex_lock(&lock);
   handle.file[sizeof handle.file - 1] = 0;
-  char *begin = *setting("SHARED") ? shared(handle.file, handle.bytes, 0) : NULL;
+  int opened = *setting("SHARED") ? open_shared(handle.file, 0) : -1;
+  char *begin = shared(opened, handle.bytes);
+  if (opened >= 0 && (!begin || flock(opened, LOCK_SH))) fault("a shared file cannot be mapped");
   if (begin) {
     struct Range *range = malloc(sizeof *range);
-    *range = (struct Range){begin, handle.bytes, MAPPED, "", life, ranges};
+    *range = (struct Range){begin, handle.bytes, MAPPED, "", life, ranges, opened};
     memcpy(range->file, handle.file, sizeof range->file);
     ranges = range;
     *address = (uintptr_t)begin;
