@@ -6,6 +6,7 @@ use crate::block::primary::PlacedCopy;
 use crate::block::tests::{alone, async_job, job};
 use crate::service::PserverService;
 use crate::shard::Pushed;
+use crate::shard::tests::threads::{Busy, on_threads};
 use crate::shard::tests::{assigned, empty, gradient, host, message};
 use shoal_runtime::cluster::initial::Initial;
 use shoal_runtime::cluster::routing::PserverAddress;
@@ -361,4 +362,30 @@ async fn a_primary_of_another_wire_version_ends_the_following() {
         assert_eq!(refusal.kind, RefusalKind::OtherVersion);
         assert_eq!(versions(&shards[1]), [None; 2], "nothing of it was taken");
     }
+}
+
+/// On threads of its own, as outside of tests, and by a clock that nobody pauses.
+#[tokio::test]
+async fn a_copy_that_is_at_work_keeps_no_copy_of_another_channel() {
+    let (net, [leader, follower, _]) = pair(&job(50, 2));
+    net.wires().shards.remove(&address(2));
+    let follower = on_threads(follower, 2);
+    let version = |block: u32| {
+        let stands = follower.following_of(Incarnation(1), &[BlockId(block)]).unwrap();
+        stands[&BlockId(block)].cursor.map(|cursor| cursor.name.version)
+    };
+    let until = async |block: u32, wanted: u64| {
+        while version(block) != Some(Version(wanted)) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let story = async {
+        tokio::join!(until(0, 0), until(1, 0));
+        let busy = Busy::with(&follower, 0);
+        push(&leader, root(0), 0);
+        let is_followed = timeout(Duration::from_secs(4), until(1, 1)).await.is_ok();
+        assert!(busy.end() && is_followed, "followed: {is_followed}");
+        until(0, 1).await;
+    };
+    assert_eq!(follow_during(&net, &[&follower], story).await, None);
 }

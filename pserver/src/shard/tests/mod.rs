@@ -10,6 +10,7 @@ mod pulls;
 mod pushes;
 mod refused;
 mod sizes;
+pub(crate) mod threads;
 
 use super::*;
 use crate::block::evaluate::Verdicts;
