@@ -8,7 +8,7 @@ use super::evaluate::MetricTurn;
 use super::reduce::DenseSum;
 use super::shape::{BlockShape, Divisor, UpdateContext};
 use super::state::Kept;
-use crate::device::{Area, Device, Given, Outcome, PieceUpdate, Resident};
+use crate::device::{Area, ComingSlots, Device, Given, Outcome, PieceUpdate, Resident};
 use bytes::Bytes;
 use shoal_runtime::cluster::{BlockCopy, Refusal, RefusalKind};
 use std::collections::VecDeque;
@@ -110,6 +110,18 @@ impl Dense {
         Some(copy)
     }
 
+    /// The same of a block that a device updates: what it has is asked for, and comes without anybody waiting. None where the
+    /// processor updates it, or where some of it is gone.
+    pub(super) fn ask_for_copy(&self, head: BlockCopy, earlier: usize) -> Option<ComingCopy> {
+        let Slots::There(resident) = &self.slots else { return None };
+        let kept: Vec<Published> =
+            self.kept.range(self.earlier().saturating_sub(earlier)..).cloned().collect();
+        let is_coming = |kept: &Published| {
+            kept.bytes().is_some() || kept.outcome().is_some_and(|outcome| resident.bring(outcome))
+        };
+        kept.iter().all(is_coming).then(|| ComingCopy { head, kept, slots: resident.bring_slots() })
+    }
+
     /// The bytes of a version that is kept. Waits for a device that has left them where they are; none while it has yet to make
     /// them, or if it has failed.
     fn fetch(&self, kept: &Published) -> Option<Bytes> {
@@ -193,6 +205,31 @@ impl Dense {
     fn newest(&self) -> &Published {
         // Never empty: every constructor puts one in, `release` keeps the newest.
         &self.kept[self.kept.len() - 1]
+    }
+}
+
+/// A copy whose values are on their way from a device.
+#[derive(Clone, Debug)]
+pub(super) struct ComingCopy {
+    /// All but the values.
+    head: BlockCopy,
+    /// The newest version, and before it those that are to be in it.
+    kept: Vec<Published>,
+    slots: ComingSlots,
+}
+
+impl ComingCopy {
+    /// Bytes that the copy will have.
+    pub(super) fn bytes(&self, elements: usize) -> usize {
+        4 * elements * self.kept.len() + self.slots.bytes()
+    }
+
+    /// The copy, once all of it is here.
+    pub(super) fn here(&self) -> Option<BlockCopy> {
+        let mut earlier = self.kept.iter().map(Published::bytes).collect::<Option<Vec<_>>>()?;
+        let slots = self.slots.here()?;
+        let parameters = earlier.pop()?;
+        Some(BlockCopy { parameters, earlier, slots, ..self.head.clone() })
     }
 }
 

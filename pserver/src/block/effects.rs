@@ -108,7 +108,9 @@ impl Block {
             undecided: self.undecided_step(),
             piece: match &self.piece {
                 Some(Piece::Taken(checkpoint, _) | Piece::Open(checkpoint, _)) => Some(*checkpoint),
-                Some(Piece::Wanted(_) | Piece::Given(_) | Piece::Passed(_)) | None => None,
+                Some(Piece::Wanted(_) | Piece::Coming(..) | Piece::Given(_) | Piece::Passed(_)) | None => {
+                    None
+                }
             },
             has_heir: self.placement.heir.is_some(),
             passed: match self.piece {

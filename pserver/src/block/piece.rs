@@ -4,6 +4,7 @@
 //! version named. Pure; a dense block's piece shares its buffers, so that taking it costs nothing until the next update; a
 //! bucket's is given out segment by segment, and costs the rows that change before they are given.
 
+use super::dense::ComingCopy;
 use super::memory::Hold;
 use super::shape::BlockShape;
 use super::state::{State, wrong_shape};
@@ -41,6 +42,8 @@ pub struct GivenPiece {
 pub(super) enum Piece {
     /// The version is still to come.
     Wanted(NamedCheckpoint),
+    /// A device has yet to bring some of it; what it will hold of the budget.
+    Coming(CheckpointId, Box<ComingCopy>, Arc<Hold>),
     /// It is there to be written.
     Taken(CheckpointId, Box<GivenPiece>),
     /// Of a bucket: it is given segment by segment; what they have in common is here.
@@ -56,6 +59,7 @@ impl Piece {
         match self {
             Piece::Wanted(named) => named.checkpoint,
             Piece::Taken(checkpoint, _) | Piece::Open(checkpoint, _) => *checkpoint,
+            Piece::Coming(checkpoint, ..) => *checkpoint,
             Piece::Given(checkpoint) | Piece::Passed(checkpoint) => *checkpoint,
         }
     }
@@ -104,11 +108,34 @@ impl Block {
                 self.piece = Some(Piece::Open(checkpoint, Box::new(GivenPiece { copy, hold })));
                 return;
             }
-            // A device that does not give it has failed, and with it this process.
+            if state.is_on_device() {
+                // One that is there no more is so for its device has failed, and with it this process.
+                let Some(coming) = state.ask_for_copy(&self.shape, of) else { return };
+                let hold = self.hold(coming.bytes(self.shape.elements));
+                self.piece = Some(Piece::Coming(checkpoint, Box::new(coming), hold));
+                self.take_piece_if_here();
+                return;
+            }
             let Some(copy) = state.copy(&self.shape, of) else { return };
-            let hold = self.job.budget.hold(copy.bytes() as u64);
-            self.holds.push(Arc::downgrade(&hold));
+            let hold = self.hold(copy.bytes());
             self.piece = Some(Piece::Taken(checkpoint, Box::new(GivenPiece { copy, hold })));
+        }
+    }
+
+    /// Memory for a piece of so many bytes. From the next update on it is charged.
+    fn hold(&mut self, bytes: usize) -> Arc<Hold> {
+        let hold = self.job.budget.hold(bytes as u64);
+        self.holds.push(Arc::downgrade(&hold));
+        hold
+    }
+
+    /// Takes the piece that a device has brought. Whatever became of the block since, it is of the version that was named.
+    pub(super) fn take_piece_if_here(&mut self) {
+        if let Some(Piece::Coming(checkpoint, coming, hold)) = &self.piece
+            && let Some(copy) = coming.here()
+        {
+            let piece = GivenPiece { copy, hold: Arc::clone(hold) };
+            self.piece = Some(Piece::Taken(*checkpoint, Box::new(piece)));
         }
     }
 

@@ -277,8 +277,8 @@ impl Block {
             && let (Role::Primary(primary), Some(state)) = (&mut self.role, &self.state)
         {
             let is_needed_here = primary.is_followed() || !state.is_on_device();
-            if is_needed_here && primary.held.fetch_root().is_err() {
-                // The device has failed, and the process is about to end.
+            if is_needed_here && !primary.held.bring_root(self.shape.id) {
+                // It goes on once the device tells that the root is here.
                 return;
             }
             let (decision, step) = (primary.scalars.decision(), Step(state.version().0));
@@ -340,9 +340,10 @@ impl Block {
         self.take_piece_if_due();
     }
 
-    /// A device has done an update of this block.
+    /// A device has done something for this block: an update, or a copy that was asked for.
     pub fn note_done(&mut self) {
         self.landed += 1;
+        self.take_piece_if_here();
         self.publish();
         self.go_on();
     }

@@ -17,7 +17,7 @@ use crate::kernel::sum::{
 use bytes::Bytes;
 use shoal_runtime::cluster::precision::bf16_to_bytes;
 use shoal_runtime::cluster::rows::RowDifference;
-use shoal_runtime::cluster::{Node, Precision, Rows, Step, StepTree};
+use shoal_runtime::cluster::{BlockId, Node, Precision, Rows, Step, StepTree};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -163,12 +163,11 @@ impl HeldNodes {
         self.nodes.values_mut().try_for_each(|held| held.sum.fetch())
     }
 
-    /// Copies the root to host memory, if it is whole and on a device.
-    ///
-    /// # Errors
-    /// The device has failed; it is there still.
-    pub fn fetch_root(&mut self) -> Result<(), DeviceError> {
-        self.nodes.get_mut(&0).map_or(Ok(()), |held| held.sum.fetch())
+    /// Whether the root is in host memory. One that is on a device is asked for, and the device tells of `block` once it is here:
+    /// nobody waits.
+    pub fn bring_root(&mut self, block: BlockId) -> bool {
+        // What is here is fetched without the device.
+        self.nodes.get_mut(&0).is_none_or(|held| held.sum.ask(block) && held.sum.fetch().is_ok())
     }
 
     /// Takes the gradient of a node, which [`takes`](Self::takes) has allowed, in place of the held nodes that it covers.
@@ -305,8 +304,8 @@ impl HeldSteps {
     ///
     /// # Errors
     /// The device has failed; it is there still.
-    pub(super) fn fetch_root(&mut self) -> Result<(), DeviceError> {
-        self.steps.front_mut().map_or(Ok(()), HeldNodes::fetch_root)
+    pub(super) fn bring_root(&mut self, block: BlockId) -> bool {
+        self.steps.front_mut().is_none_or(|held| held.bring_root(block))
     }
 
     /// All nodes by step.
@@ -572,6 +571,14 @@ impl Sum {
     pub fn freeze(&mut self) {
         if let Sum::Dense(sum) = self {
             sum.freeze();
+        }
+    }
+
+    /// Whether it can be fetched without waiting for a device. If not it is asked for.
+    fn ask(&self, block: BlockId) -> bool {
+        match self {
+            Sum::Dense(sum) => sum.on_device.as_ref().is_none_or(|tree| tree.ask(block)),
+            Sum::Rows(_) => true,
         }
     }
 

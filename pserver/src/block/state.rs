@@ -3,7 +3,7 @@
 //!
 //! It must never know of roles, copies or messages.
 
-use super::dense::{Dense, Published};
+use super::dense::{ComingCopy, Dense, Published};
 use super::evaluate::MetricTurn;
 use super::reduce::{DenseSum, Sum};
 use super::shape::{BlockShape, Divisor, UpdateContext};
@@ -322,6 +322,12 @@ impl State {
             (Values::Dense(dense), _) => dense.copy_into(copy, earlier),
             (Values::Bucket(_), None) => Some(copy),
         }
+    }
+
+    /// The same where a device updates it: what the device has is asked for, and comes without anybody waiting. None elsewhere.
+    pub(super) fn ask_for_copy(&self, shape: &BlockShape, of: CopyOf) -> Option<ComingCopy> {
+        let Values::Dense(dense) = &self.values else { return None };
+        dense.ask_for_copy(self.head(shape, of), usize::try_from(of.earlier).unwrap_or(usize::MAX))
     }
 
     /// What all copies of it have in common.

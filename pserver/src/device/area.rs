@@ -4,9 +4,11 @@
 //! an area to itself. It fills one before it pushes what is in it, and uses it again only once every block has applied
 //! that; or it names one in a pull, and uses it again only once every call that named it is answered.
 
-use super::engine::Work;
+use super::engine::{Bring, Work};
+use super::version::Outcome;
 use super::{Device, DeviceError};
 use bytes::Bytes;
+use shoal_runtime::cluster::BlockId;
 use shoal_runtime::host::cuda::{HANDLE_BYTES, Memory, SHARED_BYTES};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +31,8 @@ pub struct Words {
     area: Arc<Area>,
     at: usize,
     elements: usize,
+    /// The values, once they were asked for and are in this machine's memory.
+    here: Outcome,
 }
 
 impl Device {
@@ -64,7 +68,8 @@ impl Area {
 
     /// So many values from byte `at` on; none that do not lie there, or not as they should.
     pub fn words(self: &Arc<Self>, at: u64, elements: usize) -> Option<Words> {
-        self.place(at, elements).map(|at| Words { area: Arc::clone(self), at, elements })
+        let here = Outcome::default();
+        self.place(at, elements).map(|at| Words { area: Arc::clone(self), at, elements, here })
     }
 
     /// The byte `at`, if so many values can lie there.
@@ -96,13 +101,31 @@ impl Words {
         self.elements
     }
 
-    /// Copies them out, little-endian. Waits for all that was queued before.
+    /// Whether they are here, where [`bring`](Self::bring) does not wait for them. If not they are asked for, and the device tells
+    /// of `block` once they are.
+    pub(super) fn ask(&self, block: BlockId) -> bool {
+        if self.elements == 0 || self.here.bytes().is_some() {
+            return true;
+        }
+        if self.here.is_first_to_ask() {
+            let (memory, outcome) = (self.memory(), self.here.clone());
+            let bring = Bring { block, memory, at: self.at, bytes: 4 * self.elements, outcome };
+            // After a failure nobody takes it: that is told.
+            let _ = self.area.device.queue.send(Work::Bring(bring));
+        }
+        false
+    }
+
+    /// Copies them out, little-endian. Waits for all that was queued before, unless they are here.
     ///
     /// # Errors
     /// The device has failed.
     pub fn bring(&self) -> Result<Bytes, DeviceError> {
         if self.elements == 0 {
             return Ok(Bytes::new());
+        }
+        if let Some(bytes) = self.here.bytes() {
+            return Ok(bytes.clone());
         }
         let (answer, answered) = channel();
         let device = &self.area.device;

@@ -84,7 +84,7 @@ pub(super) struct Update {
     pub(super) outcome: Outcome,
 }
 
-/// Parameters that stayed on the device and are wanted here: so many bytes of a block's memory from there on.
+/// What is on the device and is wanted here: so many bytes of some memory from there on. The device tells of the block.
 #[derive(Debug)]
 pub(super) struct Bring {
     pub(super) block: BlockId,

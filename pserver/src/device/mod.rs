@@ -24,7 +24,7 @@ pub use batch::PieceUpdate;
 pub use choice::DeviceChoice;
 use engine::Work;
 use pool::Pool;
-pub use resident::Resident;
+pub use resident::{ComingSlots, Resident};
 use shoal_runtime::cluster::{BlockId, Rule};
 pub use shoal_runtime::host::cuda::DeviceError;
 use shoal_runtime::host::cuda::{Context, Image, Kernel};

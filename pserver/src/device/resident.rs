@@ -182,6 +182,19 @@ impl Resident {
         }
     }
 
+    /// Asks for the rule state as it is after all updates so far, and the device tells when it is here.
+    pub fn bring_slots(&self) -> ComingSlots {
+        let (elements, length, count) = (self.elements, self.length, self.slots);
+        let outcome = Outcome::default();
+        if count > 0 {
+            let (at, bytes, outcome) = (4 * length, 4 * length * count, outcome.clone());
+            let bring = Bring { block: self.block, memory: Arc::clone(&self.memory), at, bytes, outcome };
+            // After a failure nobody takes it: that is told.
+            let _ = self.device.queue.send(Work::Bring(bring));
+        }
+        ComingSlots { outcome, elements, length, count }
+    }
+
     /// The rule state as it is after all updates so far, little-endian f32. Waits for them.
     ///
     /// # Errors
@@ -192,10 +205,7 @@ impl Resident {
             return Ok(Vec::new());
         }
         let page = self.copy_out(4 * self.length, bytes)?;
-        // Copied: what is held for long does not keep pinned memory.
-        let slot =
-            |at: usize| Bytes::copy_from_slice(&page.bytes()[4 * self.length * at..][..4 * self.elements]);
-        Ok((0..self.slots).map(slot).collect())
+        Ok(slots_of(page.bytes(), (self.elements, self.length, self.slots)))
     }
 
     fn copy_out(&self, at: usize, bytes: usize) -> Result<PoolPage, DeviceError> {
@@ -211,6 +221,34 @@ impl Resident {
         let slots = std::array::from_fn(|at| if at < self.slots { slot(at) } else { 0 });
         Addresses { parameters, next, slots }
     }
+}
+
+/// Rule state that is on its way from a device.
+#[derive(Clone, Debug)]
+pub struct ComingSlots {
+    outcome: Outcome,
+    elements: usize,
+    /// Elements from the beginning of one slot to that of the next.
+    length: usize,
+    count: usize,
+}
+
+impl ComingSlots {
+    /// Bytes of all slots.
+    pub fn bytes(&self) -> usize {
+        4 * self.elements * self.count
+    }
+
+    /// Each slot, little-endian f32; none while they are not here.
+    pub fn here(&self) -> Option<Vec<Bytes>> {
+        let layout = (self.elements, self.length, self.count);
+        if self.count == 0 { Some(Vec::new()) } else { Some(slots_of(self.outcome.bytes()?, layout)) }
+    }
+}
+
+/// So many slots of so many elements, at such distances. Copied: what is held for long does not keep pinned memory.
+fn slots_of(bytes: &[u8], (elements, length, count): (usize, usize, usize)) -> Vec<Bytes> {
+    (0..count).map(|at| Bytes::copy_from_slice(&bytes[4 * length * at..][..4 * elements])).collect()
 }
 
 /// What lies between pieces, which are in order, and after them.

@@ -4,8 +4,8 @@ use super::DeviceError;
 use super::area::Words;
 use super::batch::Operand;
 use crate::kernel::sum::{Half, Single, Word};
-use shoal_runtime::cluster::Precision;
 use shoal_runtime::cluster::precision::round_bf16;
+use shoal_runtime::cluster::{BlockId, Precision};
 use shoal_runtime::host::cuda::Memory;
 use std::sync::Arc;
 
@@ -64,7 +64,14 @@ impl Tree {
         4 * (self.leaves.len() * self.elements()) as u64
     }
 
-    /// Adds it up here. Waits for the device.
+    /// Whether all leaves are here, so that [`bring`](Self::bring) waits for nothing. Those that are not are asked for, and the device
+    /// tells of `block` once they are.
+    pub fn ask(&self, block: BlockId) -> bool {
+        // All of them, not until the first that is not here.
+        self.leaves.iter().filter(|leaf| !leaf.words.ask(block)).count() == 0
+    }
+
+    /// Adds it up here. Waits for the device, unless all leaves are here.
     ///
     /// # Errors
     /// The device has failed.

@@ -9,12 +9,12 @@ use shoal_runtime::wire::proto::{self, pserver_server::Pserver};
 use std::time::Duration;
 use tonic::Request;
 
-const TRAINER: Incarnation = Incarnation(9);
+pub(super) const TRAINER: Incarnation = Incarnation(9);
 
 /// Of six values of f32 and a metric.
 const GRADIENT_BYTES: u64 = 32 + 16;
 
-fn with_device() -> (Fake, tempfile::TempDir, Arc<Shard>) {
+pub(super) fn with_device() -> (Fake, tempfile::TempDir, Arc<Shard>) {
     let (fake, folder) = (Fake::driver(), tempfile::tempdir().unwrap());
     fake.set("SHARED", folder.path().to_str().unwrap());
     let device = Device::open(DeviceChoice::Cuda(0)).unwrap();
@@ -24,14 +24,14 @@ fn with_device() -> (Fake, tempfile::TempDir, Arc<Shard>) {
 }
 
 /// An area's number, and the lock under which its trainer has it mapped.
-fn shared(shard: &Arc<Shard>, trainer: Incarnation) -> Option<(u64, MapLock)> {
+pub(super) fn shared(shard: &Arc<Shard>, trainer: Incarnation) -> Option<(u64, MapLock)> {
     let lock = MapLock::hold().unwrap();
     let shared = shard.share(trainer, GRADIENT_BYTES, MapWatch::open(lock.name()).unwrap()).unwrap();
     shared.map(|(number, _)| (number, lock))
 }
 
 /// A gradient of block 0 that lies in an area, from this byte of it on.
-fn from_area((area, at): (u64, u64)) -> proto::BlockGradient {
+pub(super) fn from_area((area, at): (u64, u64)) -> proto::BlockGradient {
     proto::BlockGradient { area, at, ..gradient(0, &[]) }
 }
 

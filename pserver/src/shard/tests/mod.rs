@@ -2,6 +2,7 @@
 
 mod areas;
 mod assignments;
+mod busy_device;
 mod copies;
 mod door;
 mod news;
