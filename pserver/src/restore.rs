@@ -11,6 +11,7 @@ use crate::block::state::State;
 use crate::hosting::Hosted;
 use crate::shard::{Shard, Unrestored};
 use futures_util::stream::{self, StreamExt};
+use shoal_runtime::cluster::checkpoint::{FileRecord, PieceRef};
 use shoal_runtime::cluster::waits::WaitKind;
 use shoal_runtime::cluster::{
     BlockCopy, BlockId, CheckpointManifest, DamagedCheckpoint, Layout, ManifestRecord, Refusal, RefusalKind,
@@ -289,7 +290,7 @@ impl Restorer<'_> {
     }
 
     /// Restores one block from the checkpoint whose manifest is known, once there is `room` for its pieces. The outer error is the
-    /// storage's.
+    /// storage's, or of a piece that is what was written and no piece of this block: whoever reads it again finds the same.
     async fn restore_one(
         &self,
         hosted: &Arc<Hosted>,
@@ -312,11 +313,19 @@ impl Restorer<'_> {
             };
             match self.shard.over(piece.bytes as usize, take).await {
                 Ok(taken) => restoring = taken,
-                Err(refusal) => return Ok(Err(refusal)),
+                Err(refusal) => return Err(self.no_piece(manifest, piece, &refusal)),
             }
         }
         let those = vec![(Arc::clone(hosted), term, restoring.finish())];
         Ok(self.shard.restore(those, |_, _, _, state| Ok(state)).await)
+    }
+
+    /// A piece whose checksum is right cannot be taken in.
+    fn no_piece(&self, manifest: &CheckpointManifest, piece: &PieceRef, refusal: &Refusal) -> StorageError {
+        let file = manifest.files.get(piece.file as usize);
+        let object = file.map_or_else(|| manifest.checkpoint.folder(), FileRecord::object);
+        let (at, what) = (self.storage.at(&object), refusal.to_string());
+        StorageError::Damaged { at, offset: piece.offset, what }
     }
 }
 

@@ -20,10 +20,17 @@ use shoal_runtime::host::warm_start::pin;
 
 /// Writes a checkpoint of a job that has just begun, a file for each block.
 async fn written(storage: &Storage, job: &JobSettings) -> ManifestRecord {
+    written_as(storage, job, |_| {}).await
+}
+
+/// The same by a writer with a fault: what it writes of each block is altered.
+async fn written_as(storage: &Storage, job: &JobSettings, alter: impl Fn(&mut BlockCopy)) -> ManifestRecord {
     let shard = empty(job.clone(), 16, ME);
     host(&shard, assigned(1, 3, [(0, alone(3)), (1, alone(3))]));
     let mut files = Vec::new();
-    for (sequence, copy) in (0..).zip(shard.read_state(Version(0), &[BlockId(0), BlockId(1)], 0).unwrap()) {
+    for (sequence, mut copy) in (0..).zip(shard.read_state(Version(0), &[BlockId(0), BlockId(1)], 0).unwrap())
+    {
+        alter(&mut copy);
         let origin = Origin { job: job.job.clone(), checkpoint: CheckpointId(1), writer: ME, sequence };
         files.push(write_pieces(storage, &origin, [copy.into()]).await.unwrap());
     }
@@ -124,6 +131,22 @@ async fn a_manifest_that_is_not_the_one_committed_is_damage_and_is_named() {
     assert_eq!((lacking(&shard), damage.len(), damage[0].record), (vec![0, 1], 1, other));
     assert!(damage[0].file.ends_with("checkpoint-00000001/manifest"), "{damage:?}");
     assert!(damage[0].what.contains("checksum"), "{damage:?}");
+}
+
+/// The pserver ended, the next read the same, and the checkpoint was never dropped.
+#[tokio::test(start_paused = true)]
+async fn a_piece_that_is_whole_and_cannot_be_taken_is_damage_and_is_named() {
+    let storage = memory();
+    let cut = |copy: &mut BlockCopy| {
+        let bytes = if copy.block == BlockId(0) { copy.parameters.len() - 4 } else { copy.parameters.len() };
+        copy.parameters.truncate(bytes);
+    };
+    let record = written_as(&storage, &job(5, 2), cut).await;
+    let shard = restored(job(5, 2), &storage, record).await;
+    let damage = shard.damage().unwrap();
+    assert_eq!((lacking(&shard), damage.len(), damage[0].record), (vec![0, 1], 1, record));
+    assert!(damage[0].file.ends_with("-0.blocks"), "{damage:?}");
+    assert!(damage[0].what.contains("20 bytes of parameters came"), "{damage:?}");
 }
 
 #[tokio::test(start_paused = true)]
