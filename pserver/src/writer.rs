@@ -55,9 +55,9 @@ async fn write_file(
             }
         }
         tokio::time::sleep(backoff.pause(random)).await;
-        if shard.named().is_none_or(|named| named.checkpoint != checkpoint) {
-            return;
+        match shard.next_file(checkpoint) {
+            Some(next) => file = next,
+            None => return,
         }
-        file = shard.next_file();
     }
 }

@@ -94,6 +94,11 @@ GUARDS = [
         (PSERVER + "shard/areas.rs", "(!shared.lock.is_held()).then_some(*number)", "Some(*number)"),
     ),
     guard(
+        "files-of-their-own-checkpoint",
+        "a file is numbered among those of the checkpoint that it is of",
+        (PSERVER + "shard/checkpoint.rs", "checkpointing.named.filter(|named| named.checkpoint == checkpoint)?;", "let _ = checkpoint;"),
+    ),
+    guard(
         "entry-follows",
         "an entry is appended to the state it follows, and no other",
         (FOLLOWER, "self.state.as_mut().filter(|state| state.name() == update.follows)", "self.state.as_mut().filter(|_| true)"),

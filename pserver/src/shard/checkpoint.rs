@@ -163,14 +163,16 @@ impl Shard {
         if given.is_empty() {
             return Ok(None);
         }
-        Ok(Some((named.checkpoint, self.next_file(), given)))
+        // Another may be named by now: nobody needs these pieces any more.
+        Ok(self.next_file(named.checkpoint).map(|file| (named.checkpoint, file, given)))
     }
 
-    /// The number of the next file of this checkpoint.
-    pub fn next_file(&self) -> u64 {
+    /// The number of the next file of a checkpoint; `None` if that one is no longer under way.
+    pub fn next_file(&self, checkpoint: CheckpointId) -> Option<u64> {
         let mut checkpointing = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+        checkpointing.named.filter(|named| named.checkpoint == checkpoint)?;
         checkpointing.begun += 1;
-        checkpointing.begun
+        Some(checkpointing.begun)
     }
 
     /// A file is written and synced.

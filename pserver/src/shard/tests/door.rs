@@ -1,7 +1,8 @@
 //! What is heard of a transition, and what becomes of a block about which something does not hold.
 
+use super::threads::{Busy, on_threads};
 use super::*;
-use crate::block::NamedCheckpoint;
+use crate::block::{GivenPiece, NamedCheckpoint};
 use crate::credit_queue::Asked;
 use shoal_runtime::cluster::checkpoint::{FileRecord, PieceRef, WrittenFile};
 use shoal_runtime::cluster::{CheckpointId, StateName};
@@ -60,6 +61,35 @@ async fn blocks_that_wait_for_memory_go_on_when_the_checkpoint_that_holds_it_is_
         answer = answered => answer,
     };
     assert_eq!((answer, began.elapsed().as_millis()), (Ok(()), 50));
+}
+
+/// What is under way: this checkpoint, at the blocks' initial versions.
+fn naming(checkpoint: u64, routing_version: u64) -> Assignment {
+    let (checkpoint, version) = (CheckpointId(checkpoint), Some(Version(0)));
+    let named = NamedCheckpoint { checkpoint, version, since: None, named_at: routing_version };
+    Assignment { checkpoint: Some(named), ..assignment(routing_version, &[0, 1]) }
+}
+
+#[tokio::test]
+async fn a_file_is_numbered_among_those_of_its_own_checkpoint_or_not_at_all() {
+    let shard = on_threads(shard(), 1);
+    shard.assign(naming(1, 4)).await.unwrap();
+    let mut pieces = shard.pieces();
+    let begun = |given: Option<(CheckpointId, u64, Vec<GivenPiece>)>| {
+        given.map(|(checkpoint, file, pieces)| (checkpoint.0, file, pieces.len()))
+    };
+    assert_eq!(begun(shard.give_pieces(&mut pieces, 1).await.unwrap()), Some((1, 1, 1)));
+    // Somebody works on the other block until the next is named.
+    let busy = Busy::with(&shard, 1);
+    let named = async {
+        shard.begin_checkpoint(naming(2, 5).checkpoint);
+        assert!(busy.end());
+    };
+    let (given, ()) = tokio::join!(shard.give_pieces(&mut pieces, usize::MAX), named);
+    assert_eq!(begun(given.unwrap()), None, "nobody needs the pieces of the first any more");
+    assert_eq!(shard.next_file(CheckpointId(1)), None);
+    shard.assign(naming(2, 5)).await.unwrap();
+    assert_eq!(begun(shard.give_pieces(&mut pieces, usize::MAX).await.unwrap()), Some((2, 1, 2)));
 }
 
 #[test]
