@@ -10,10 +10,12 @@
 //! | given | it is durable; written in vain, it is whole again | settled |
 //! | gathered | so many later ones are whole that some of its hashes must be lost | given up, counted, settled |
 //!
-//! What is settled pservers are told to forget, from the lowest version on: so nothing is forgotten that is not durable. As the job
-//! goes back, what is whole of versions that are not made again is still written; all else begins anew. Invariants:
-//! - two copies that told the same block of the same version and term told the same hashes, or the difference is found. Under another
-//!   term a version may have been made again, of sums that a program that is no function has given: the later one counts;
+//! What is settled pservers are told to forget, from the lowest version on: so nothing is forgotten that is not durable. A step that is
+//! durable is remembered a while longer, because followers hash later than primaries and a step needs one copy of each block only. As the
+//! job goes back, what is whole of versions that are not made again is still written; all else begins anew. Invariants:
+//! - two copies that told the same block of the same version and term told the same hashes, or the difference is found, while the step is
+//!   remembered. Under another term a version may have been made again, of sums that a program that is no function has given: the later
+//!   one counts;
 //! - what is settled grows, within one history.
 
 use shoal_runtime::cluster::{BlockHashes, BlockId, Incarnation, Rewind, StepHashes, Term, Version};
@@ -26,6 +28,11 @@ const BEHIND_MAX: usize = 16;
 const STEPS_MAX: usize = 1024;
 /// Hashes that are remembered at most, beside those of the newest step. Where a block has one, they take 64 bytes each: 256 MiB.
 const HASHES_MAX: usize = 1 << 22;
+/// Durable steps that are remembered at most, for copies whose hashes come later: at a thousand steps a second a follower may be a
+/// quarter of a second behind. The newest always is.
+const SETTLED_MAX: usize = 256;
+/// Hashes of durable steps that are remembered at most, beside those of the newest: 64 MiB, as above.
+const SETTLED_HASHES_MAX: usize = 1 << 20;
 /// How long the job's end waits for what cannot be written.
 const WRITING_PATIENCE: Duration = Duration::from_secs(30);
 /// Between two objects with steps in them, at least: a place counts its objects.
@@ -58,7 +65,7 @@ pub struct Counters {
 pub struct Recording {
     rewind: Rewind,
     began: Duration,
-    /// From the lowest one on that is not settled.
+    /// From the lowest one on that is not settled, and the last durable ones before it.
     steps: BTreeMap<Version, Gathered>,
     /// Versions below are settled.
     below: Version,
@@ -66,8 +73,6 @@ pub struct Recording {
     heard_at: Duration,
     /// Since when nothing can be written.
     failing_since: Option<Duration>,
-    /// Hashes in all steps.
-    hashes: usize,
     counters: Counters,
 }
 
@@ -76,9 +81,11 @@ pub struct Recording {
 struct Gathered {
     /// The history that it was made in.
     rewind: Rewind,
-    /// Of each block, who told its hashes first, under the highest term. Empty once they are durable, or given up.
+    /// Of each block, who told its hashes first, under the highest term. Empty once they are given up.
     blocks: Vec<Option<Told>>,
     missing: usize,
+    /// Hashes in all blocks.
+    hashes: usize,
     stage: Stage,
 }
 
@@ -108,15 +115,13 @@ impl Gathered {
         self.missing == 0
     }
 
-    fn hashes(&self) -> usize {
-        self.blocks.iter().flatten().map(|told| told.hashes.len()).sum()
+    /// Hashes that are still to become durable.
+    fn open_hashes(&self) -> usize {
+        if self.stage == Stage::Settled { 0 } else { self.hashes }
     }
 
-    /// Returns how many hashes it had.
-    fn settle(&mut self) -> usize {
-        let hashes = self.hashes();
-        (self.stage, self.blocks) = (Stage::Settled, Vec::new());
-        hashes
+    fn give_up(&mut self) {
+        (self.stage, self.blocks, self.hashes) = (Stage::Settled, Vec::new(), 0);
     }
 }
 
@@ -131,7 +136,6 @@ impl Recording {
             given_at: None,
             heard_at: now,
             failing_since: None,
-            hashes: 0,
             counters: Counters::default(),
         }
     }
@@ -144,12 +148,11 @@ impl Recording {
             self.steps.iter().filter(|(version, step)| is_lost(**version, step)).count() as u64;
         self.steps
             .retain(|version, step| *version < restored && step.is_whole() && step.stage != Stage::Settled);
-        self.hashes = self.steps.values().map(Gathered::hashes).sum();
         (self.rewind, self.below) = (rewind, Version(0));
     }
 
-    /// A pserver tells hashes, each as many as its block has; `blocks` is how many there are. What is of another history, or settled,
-    /// changes nothing.
+    /// A pserver tells hashes, each as many as its block has; `blocks` is how many there are. What is of another history changes nothing;
+    /// what is durable is compared while it is remembered.
     pub fn hear(
         &mut self,
         pserver: Incarnation,
@@ -160,14 +163,18 @@ impl Recording {
         let mut difference = None;
         for BlockHashes { block, version, rewind, term, hashes } in told {
             let at = block.0 as usize;
-            if rewind != self.rewind || version < self.below || at >= blocks {
+            if rewind != self.rewind || at >= blocks {
                 continue;
             }
-            self.heard_at = now;
-            let (stage, missing) = (Stage::Gathering, blocks);
-            let nothing = || Gathered { rewind, blocks: vec![None; blocks], missing, stage };
-            let step = self.steps.entry(version).or_insert_with(nothing);
-            let Some(of) = step.blocks.get_mut(at).filter(|_| step.rewind == rewind) else { continue };
+            if version >= self.below {
+                self.heard_at = now;
+                let (stage, missing, hashes) = (Stage::Gathering, blocks, 0);
+                let nothing = || Gathered { rewind, blocks: vec![None; blocks], missing, hashes, stage };
+                self.steps.entry(version).or_insert_with(nothing);
+            }
+            let step = self.steps.get_mut(&version).filter(|step| step.rewind == rewind);
+            let Some(step) = step else { continue };
+            let Some(of) = step.blocks.get_mut(at) else { continue };
             let told = Told { by: pserver, term, hashes };
             match of {
                 Some(known) if known.term > term => {}
@@ -181,8 +188,8 @@ impl Recording {
                 }
                 of => {
                     step.missing -= usize::from(of.is_none());
-                    self.hashes += told.hashes.len();
-                    self.hashes -= of.replace(told).map_or(0, |before| before.hashes.len());
+                    step.hashes += told.hashes.len();
+                    step.hashes -= of.replace(told).map_or(0, |before| before.hashes.len());
                 }
             }
         }
@@ -198,35 +205,42 @@ impl Recording {
         let is_late = |at: usize, version: Version, step: &Gathered| {
             at < surplus || (!step.is_whole() && newest.is_some_and(|newest| version < newest))
         };
-        for (at, (version, step)) in self.steps.iter_mut().enumerate() {
+        for (at, (version, step)) in self.steps.range_mut(self.below..).enumerate() {
             if step.stage == Stage::Gathering && is_late(at, *version, step) {
                 tracing::warn!(%version, "hashes of this version were lost: it is not recorded");
                 self.counters.given_up += 1;
-                self.hashes -= step.settle();
+                step.give_up();
             }
         }
-        self.forget_settled();
+        self.pass_settled();
     }
 
     /// How many of the oldest steps are too much to remember: nobody can write, as it seems.
     fn surplus(&self) -> usize {
-        let mut hashes = self.hashes;
+        let steps = || self.steps.range(self.below..).map(|(_, step)| step);
+        let (count, mut hashes) = (steps().count(), steps().map(Gathered::open_hashes).sum::<usize>());
         let is_too_much = |step: &&Gathered| {
             let is_too_much = hashes > HASHES_MAX;
-            hashes -= if is_too_much { step.hashes() } else { 0 };
+            hashes -= if is_too_much { step.open_hashes() } else { 0 };
             is_too_much
         };
-        let by_hashes = self.steps.values().take_while(is_too_much).count();
-        by_hashes.min(self.steps.len().saturating_sub(1)).max(self.steps.len().saturating_sub(STEPS_MAX))
+        let by_hashes = steps().take_while(is_too_much).count();
+        by_hashes.min(count.saturating_sub(1)).max(count.saturating_sub(STEPS_MAX))
     }
 
-    /// What is settled from the lowest version on is remembered no more.
-    fn forget_settled(&mut self) {
-        while let Some(lowest) = self.steps.first_entry()
-            && lowest.get().stage == Stage::Settled
-        {
-            self.below = Version(lowest.key().0 + 1);
-            lowest.remove();
+    /// What is settled from the lowest version on is told to pservers, and only the last of it is remembered.
+    fn pass_settled(&mut self) {
+        let settled =
+            self.steps.range(self.below..).take_while(|(_, step)| step.stage == Stage::Settled).last();
+        self.below = settled.map_or(self.below, |(version, _)| Version(version.0 + 1));
+        let (mut steps, mut hashes) = (0, 0);
+        let is_too_much = |(_, step): &(&Version, &Gathered)| {
+            (steps, hashes) = (steps + 1, hashes + step.hashes);
+            steps > 1 && (steps > SETTLED_MAX || hashes > SETTLED_HASHES_MAX)
+        };
+        let forgotten = self.steps.range(..self.below).rev().find(is_too_much).map(|(version, _)| *version);
+        if let Some(last) = forgotten {
+            self.steps = self.steps.split_off(&Version(last.0 + 1));
         }
     }
 
@@ -259,10 +273,10 @@ impl Recording {
     pub fn written(&mut self) {
         for step in self.steps.values_mut().filter(|step| step.stage == Stage::Given) {
             self.counters.recorded += 1;
-            self.hashes -= step.settle();
+            step.stage = Stage::Settled;
         }
         self.failing_since = None;
-        self.forget_settled();
+        self.pass_settled();
     }
 
     /// What was given out could not be written: it is given out again.
@@ -276,7 +290,7 @@ impl Recording {
     pub fn end(&mut self) {
         let open = self.steps.values().filter(|step| step.stage != Stage::Settled);
         self.counters.given_up += open.count() as u64;
-        (self.steps, self.hashes) = (BTreeMap::new(), 0);
+        self.steps = BTreeMap::new();
     }
 
     /// The history, and the version below which all is settled in it.

@@ -58,6 +58,48 @@ fn copies_that_differ_are_found_and_those_that_do_not_are_as_one() {
 }
 
 #[test]
+fn a_copy_that_differs_is_found_although_the_step_is_durable_and_names_both_pservers() {
+    let mut recording = recording();
+    recording.hear(A, vec![hashes(0, 10, &[1, 2]), hashes(1, 10, &[3])], 2, NOW);
+    recording.hear(A, vec![hashes(0, 20, &[4, 5])], 2, NOW);
+    assert_eq!(versions(recording.to_write(Version(99), NOW)), [10]);
+    recording.written();
+    assert_eq!(recording.settled().1, Version(11));
+    assert_eq!(recording.hear(B, vec![hashes(1, 10, &[3])], 2, NOW), None, "it is the same");
+    let found = recording.hear(B, vec![hashes(0, 10, &[1, 5])], 2, NOW);
+    let expected = Difference { block: BlockId(0), version: Version(10), hash: 1, pservers: [A, B] };
+    assert_eq!(found, Some(expected));
+    let later = BlockHashes { term: Term(2), ..hashes(0, 10, &[7, 7]) };
+    assert_eq!(recording.hear(B, vec![later], 2, NOW), None, "it was made again");
+    assert_eq!(
+        (recording.settled().1, recording.counters()),
+        (Version(11), Counters { recorded: 1, given_up: 0 })
+    );
+}
+
+#[test]
+fn durable_steps_are_remembered_for_late_copies_within_a_bound() {
+    let told = |by, recording: &mut Recording, version, count| {
+        recording.hear(by, vec![hashes(0, version, &vec![version; count])], 1, NOW)
+    };
+    let differs = |recording: &mut Recording, version, count| {
+        recording.hear(B, vec![hashes(0, version, &vec![0; count])], 1, NOW).is_some()
+    };
+    for (count, kept) in [(1, SETTLED_MAX as u64), (SETTLED_HASHES_MAX / 3, 3), (SETTLED_HASHES_MAX + 1, 1)] {
+        let mut recording = recording();
+        let last = kept + 5;
+        for version in 1..=last {
+            assert_eq!(told(A, &mut recording, version, count), None);
+            assert!(recording.to_write(Version(version), NOW).is_some());
+            recording.written();
+        }
+        assert!(!differs(&mut recording, last - kept, count), "{count}");
+        assert!(differs(&mut recording, last - kept + 1, count), "{count}");
+        assert_eq!(recording.steps.len() as u64, kept);
+    }
+}
+
+#[test]
 fn what_was_lost_is_given_up_once_enough_later_ones_are_whole_and_nothing_after_it_is_forgotten_before() {
     let mut recording = recording();
     recording.hear(A, vec![hashes(0, 10, &[1])], 2, NOW);

@@ -245,7 +245,6 @@ impl Reported {
     /// The master has heard a report, and its memory has a number; 0 while it remembers nothing.
     fn answered(&mut self, shard: &Shard, reply: &proto::ReportReply, tells: &Reporting) {
         let proto::ReportReply { base, recorded_rewind, recorded_below } = *reply;
-        shard.recorder().settle(Rewind(recorded_rewind), Version(recorded_below));
         self.has_more = tells.has_more && base != 0;
         if base != 0 && base == self.base {
             self.untold.told(&tells.blocks);
@@ -254,6 +253,7 @@ impl Reported {
             (self.base, self.written, self.recorded, self.has_more) = (base, 0, 0, true);
             self.untold.forget(shard);
         }
+        shard.recorder().settle(Rewind(recorded_rewind), Version(recorded_below), self.recorded);
     }
 
     /// Waits for a change, but not so long that reports are too far apart, nor so short that they are too close.

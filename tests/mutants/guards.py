@@ -363,13 +363,23 @@ GUARDS = [
     guard(
         "recorded-of-one-history",
         "hashes of an earlier history are not taken for those of this one",
-        (MASTER + "recording.rs", "if rewind != self.rewind || version < self.below || at >= blocks {", "if version < self.below || at >= blocks {"),
-        (MASTER + "recording.rs", "step.blocks.get_mut(at).filter(|_| step.rewind == rewind)", "step.blocks.get_mut(at)"),
+        (MASTER + "recording.rs", "if rewind != self.rewind || at >= blocks {", "if at >= blocks {"),
+        (MASTER + "recording.rs", "self.steps.get_mut(&version).filter(|step| step.rewind == rewind)", "self.steps.get_mut(&version)"),
     ),
     guard(
         "recorded-copies-compared",
         "copies of a block that differ at one version and term end the job",
         (MASTER + "recording.rs", "if known.hashes != told.hashes {", "if false {"),
+    ),
+    guard(
+        "recorded-copies-compared-late",
+        "a copy that differs is found although its step was durable before",
+        (MASTER + "recording.rs", "            self.counters.recorded += 1;\n            step.stage = Stage::Settled;", "            self.counters.recorded += 1;\n            step.give_up();"),
+    ),
+    guard(
+        "recorded-is-told-once",
+        "what a pserver recorded is told before it is forgotten",
+        (PSERVER + "block/recorder.rs", "of.version >= below || *number >= told", "of.version >= below"),
     ),
     guard(
         "recorded-under-the-later-term",
@@ -389,7 +399,7 @@ GUARDS = [
     guard(
         "recorded-is-kept-until-settled",
         "what a pserver recorded is told again until it is settled",
-        (PSERVER + "block/recorder.rs", "waiting.hashes.retain(|(_, of)| of.version >= below);", "waiting.hashes.clear();"),
+        (PSERVER + "block/recorder.rs", "waiting.hashes.retain(|(number, of)| of.version >= below || *number >= told);", "waiting.hashes.clear();"),
     ),
     guard(
         "verified-in-one-history",

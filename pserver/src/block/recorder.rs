@@ -93,12 +93,13 @@ impl Recorder {
         self.waiting().hashes.back().is_some_and(|(last, _)| *last >= number)
     }
 
-    /// Of that history nobody needs those of versions below `below` any more.
-    pub fn settle(&self, rewind: Rewind, below: Version) {
+    /// Of that history those of versions below `below` are durable. They are forgotten once the master was told of them, which are those
+    /// with a lower number than `told`: the master compares what several copies tell.
+    pub fn settle(&self, rewind: Rewind, below: Version, told: u64) {
         let mut waiting = self.waiting();
         if Some(rewind) == waiting.rewind && below > waiting.settled {
             waiting.settled = below;
-            waiting.hashes.retain(|(_, of)| of.version >= below);
+            waiting.hashes.retain(|(number, of)| of.version >= below || *number >= told);
             waiting.count = waiting.hashes.iter().map(|(_, of)| of.hashes.len()).sum();
         }
     }
@@ -202,14 +203,31 @@ mod tests {
         let (rest, last) = recorder.after(next, 100);
         assert_eq!((versions(&rest), last), (vec![3, 4], 4));
         assert!(!recorder.has_after(last));
-        recorder.settle(Rewind(2), Version(9));
+        recorder.settle(Rewind(2), Version(9), last);
         assert_eq!(
             versions(&recorder.after(0, 100).0),
             [1, 2, 3, 4],
             "of another history nothing is settled"
         );
-        recorder.settle(Rewind(1), Version(3));
+        recorder.settle(Rewind(1), Version(3), last);
         assert_eq!(versions(&recorder.after(0, 100).0), [3, 4]);
+    }
+
+    /// Another copy's hashes made the step durable: these are still to be compared.
+    #[test]
+    fn what_is_settled_is_told_once_before_it_is_forgotten() {
+        let recorder = Recorder::default();
+        (1..=3).for_each(|version| recorder.push(of(version, 1, 10)));
+        let (_, told) = recorder.after(0, 10);
+        recorder.settle(Rewind(1), Version(4), told);
+        assert_eq!(versions(&recorder.after(0, 100).0), [2, 3]);
+        // What comes late is told as well.
+        recorder.push(of(3, 1, 10));
+        let (rest, told) = recorder.after(told, 100);
+        assert_eq!(versions(&rest), [2, 3, 3]);
+        recorder.push(of(4, 1, 10));
+        recorder.settle(Rewind(1), Version(5), told);
+        assert_eq!(versions(&recorder.after(0, 100).0), [4]);
     }
 
     #[test]

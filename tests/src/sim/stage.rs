@@ -191,6 +191,10 @@ impl Switch {
     pub fn on(&self) {
         self.0.store(true, Relaxed);
     }
+    /// Whether it is on.
+    pub fn is_on(&self) -> bool {
+        self.0.load(Relaxed)
+    }
     /// Off.
     pub fn off(&self) {
         self.0.store(false, Relaxed);

@@ -2,12 +2,17 @@
 //! storage loses none.
 
 use shoal_runtime::cluster::StepHashes;
+use shoal_runtime::host::recorded;
+use shoal_runtime::wire::proto::{self, followed_block::News};
 use shoal_tests::sim::evaluated::Evaluations;
 use shoal_tests::sim::evidence::Evidence;
 use shoal_tests::sim::run::in_paused_time;
 use shoal_tests::sim::scenario::Scenario;
-use shoal_tests::sim::stage::{FIRST, Stage, millis, rewinds};
+use shoal_tests::sim::stage::{Asked, FIRST, SECOND, Stage, Switch, millis, rewinds};
 use shoal_tests::sim::tables::Tables;
+use shoal_tests::sim::world::JOB;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -96,6 +101,75 @@ fn a_pserver_takes_no_hash_along_and_what_is_made_again_is_recorded_again() {
             assert_eq!(rewinds(&evidence), Some(u64::from(replicas == 0)));
             let (steps, status) = (steps(&evidence), evidence.status.as_ref().unwrap());
             assert_eq!(steps, (0..=20).collect::<Vec<_>>(), "{}", status.steps_unrecorded);
+        });
+    }
+}
+
+/// The next update that the first pserver takes from the second reaches it with a bit that is another. Returns the version that it makes,
+/// 0 before.
+fn alter_an_update(stage: &Stage, alters: &Switch) -> Arc<AtomicU64> {
+    let (altered, alters) = (Arc::new(AtomicU64::new(0)), alters.clone());
+    let version = Arc::clone(&altered);
+    stage.world.network.alter_replies("Follow", move |call, reply: &mut proto::FollowReply| {
+        if !alters.is_on() || !call.is(FIRST, SECOND, "Follow") || version.load(Relaxed) > 0 {
+            return;
+        }
+        for block in &mut reply.blocks {
+            if let Some(News::Entry(entry)) = &mut block.news
+                && !entry.gradient.is_empty()
+            {
+                let mut gradient = entry.gradient.to_vec();
+                // The highest bit of an exponent: no rounding hides it, whatever the value is.
+                gradient[3] ^= 0x40;
+                entry.gradient = gradient.into();
+                let follows = entry.follows.map_or(0, |follows| follows.version);
+                return version.store(follows + 1, Relaxed);
+            }
+        }
+    });
+    altered
+}
+
+/// The first pserver's copy of a block of the second's is altered. Whether what it tells comes before the step is durable or after it, the
+/// job fails, and names both.
+#[test]
+fn a_copy_that_differs_fails_the_job_although_the_step_was_durable_before_the_copy_told_its_hash() {
+    for is_late in [false, true] {
+        in_paused_time(async move {
+            let mut stage = Stage::set(Scenario {
+                pservers: 2,
+                replicas: 1,
+                record_hashes: 1,
+                epochs: 4,
+                ..Scenario::quiet(7)
+            });
+            let alters = Switch::default();
+            let altered = alter_an_update(&stage, &alters);
+            let unheard = stage.lose(|call| call.is(FIRST, "master", "Report"));
+            stage.trainer("a", millis(20));
+            stage.until("all copies are in-sync", |document| document.is_level()).await;
+            stage.until_status("it trains", |status| status.step >= 4).await;
+            if is_late {
+                unheard.on();
+            }
+            alters.on();
+            let storage = stage.world.storage.clone();
+            let is_durable = async || {
+                let steps = recorded::read(&storage, JOB).await.unwrap();
+                steps.values().any(|step| step.version.0 == altered.load(Relaxed))
+            };
+            while is_late && !(altered.load(Relaxed) > 0 && is_durable().await) {
+                sleep(millis(5)).await;
+            }
+            assert!(!is_late || stage.observer.status().await.unwrap().phase == "training");
+            unheard.off();
+            let evidence = Evidence::when_over(stage.world, &stage.observer, Duration::from_secs(60)).await;
+            let status = evidence.status.unwrap();
+            assert_eq!(status.phase, "failed", "at step {}", status.step);
+            let version = format!("at version {}, in parameter", altered.load(Relaxed));
+            for words in ["two copies of block", &version, FIRST, SECOND] {
+                assert!(status.failure.contains(words), "{words}: {}", status.failure);
+            }
         });
     }
 }
