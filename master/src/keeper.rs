@@ -30,6 +30,13 @@ const SWAP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a place is waited for to say that it is this job's, where the job trains already, and to forget it, where this master ends.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a place is waited for in which a job is to begin. Then the office is given up, and the place is asked again by whoever is
+/// elected: a call that hangs may never be answered.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is told that a place does not answer while it is waited for.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// Between two rounds of asking after pservers.
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -186,7 +193,7 @@ impl Keeper<'_> {
             }
             Ok(is_empty)
         };
-        match begun.await {
+        match timeout(BEGIN_PATIENCE, begun).await.unwrap_or_else(|_| Err(self.unanswered(BEGIN_PATIENCE))) {
             Ok(true) => Ok(Ok(())),
             Ok(false) => Err(Wrong(format!(
                 "{} holds checkpoints, and this job has made none: a place is for one job. Name another by --checkpoints (on a cluster spec.checkpoint.place), or remove what lies there; to begin at what another job has saved, name that by --warm-start (spec.warmStart)",
@@ -219,11 +226,34 @@ impl Keeper<'_> {
 
     /// That the place is another job's.
     async fn taken(&self) -> anyhow::Error {
-        let (place, whose) = (self.storage.place(), checkpoints::claimant(self.storage).await);
+        let whose = timeout(CLAIM_PATIENCE, checkpoints::claimant(self.storage)).await;
+        let (place, whose) = (self.storage.place(), whose.unwrap_or_else(|_| String::from("another job")));
         Wrong(format!(
             "{place} is the place of {whose}: a place is for one job. Name another by --checkpoints (on a cluster spec.checkpoint.place), or remove that file if there is no such job"
         ))
         .into()
+    }
+
+    fn unanswered(&self, patience: Duration) -> StorageError {
+        let what = format!("no answer within {} s", patience.as_secs());
+        StorageError::Unreachable { at: self.storage.place().to_owned(), what }
+    }
+
+    /// Waits for a call to the place, for as long as that takes, and says every so often that it is waited for.
+    async fn answered<T>(&self, what: &str, call: impl Future<Output = T>) -> T {
+        let mut call = std::pin::pin!(call);
+        loop {
+            match timeout(SILENCE, &mut call).await {
+                Ok(answer) => return answer,
+                Err(_) => {
+                    tracing::warn!(
+                        place = self.storage.place(),
+                        what,
+                        "the place of checkpoints does not answer"
+                    )
+                }
+            }
+        }
     }
 
     /// Gives the place back if nothing was saved there, and this master knows it: one that does not lead does not.

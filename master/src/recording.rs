@@ -33,7 +33,7 @@ const HASHES_MAX: usize = 1 << 22;
 const SETTLED_MAX: usize = 256;
 /// Hashes of durable steps that are remembered at most, beside those of the newest: 64 MiB, as above.
 const SETTLED_HASHES_MAX: usize = 1 << 20;
-/// How long the job's end waits for what cannot be written.
+/// How long the job's end waits for what cannot be written, whether that fails or hangs.
 const WRITING_PATIENCE: Duration = Duration::from_secs(30);
 /// Between two objects with steps in them, at least: a place counts its objects.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -71,8 +71,8 @@ pub struct Recording {
     below: Version,
     given_at: Option<Duration>,
     heard_at: Duration,
-    /// Since when nothing can be written.
-    failing_since: Option<Duration>,
+    /// Since when something is given out, or was in vain, and nothing became durable.
+    unwritten_since: Option<Duration>,
     counters: Counters,
 }
 
@@ -135,7 +135,7 @@ impl Recording {
             below: Version(0),
             given_at: None,
             heard_at: now,
-            failing_since: None,
+            unwritten_since: None,
             counters: Counters::default(),
         }
     }
@@ -266,6 +266,8 @@ impl Recording {
             return None;
         }
         self.given_at = Some(now);
+        // From now on, and not from its failure: a write may neither succeed nor fail.
+        self.unwritten_since.get_or_insert(now);
         Some(those)
     }
 
@@ -275,15 +277,14 @@ impl Recording {
             self.counters.recorded += 1;
             step.stage = Stage::Settled;
         }
-        self.failing_since = None;
+        self.unwritten_since = None;
         self.pass_settled();
     }
 
     /// What was given out could not be written: it is given out again.
-    pub fn not_written(&mut self, now: Duration) {
+    pub fn not_written(&mut self) {
         let given = self.steps.values_mut().filter(|step| step.stage == Stage::Given);
         given.for_each(|step| step.stage = Stage::Gathering);
-        self.failing_since.get_or_insert(now);
     }
 
     /// The job ends: what is not durable will not be.
@@ -302,7 +303,7 @@ impl Recording {
     /// `patience` and may yet be whole; or not all pservers were heard of since this master began, `is_heard`, which may still be.
     pub fn is_worth_waiting(&self, now: Duration, patience: Duration, is_heard: bool) -> bool {
         let mut open = self.steps.values().filter(|step| step.stage != Stage::Settled);
-        let can_write = self.failing_since.is_none_or(|since| now < since + WRITING_PATIENCE);
+        let can_write = self.unwritten_since.is_none_or(|since| now < since + WRITING_PATIENCE);
         let is_to_be_written = can_write && open.clone().any(Gathered::is_whole);
         let may_come = open.next().is_some() && now < self.heard_at + patience;
         is_to_be_written || may_come || (!is_heard && now < self.began + patience)

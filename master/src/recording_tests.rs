@@ -34,7 +34,7 @@ fn a_step_is_written_once_all_its_blocks_were_told_and_settled_once_it_is_durabl
     let given = recording.to_write(Version(99), NOW).unwrap();
     assert_eq!(given, [(Version(10), Rewind(3), vec![vec![1], vec![7, 8]])]);
     assert_eq!(recording.to_write(Version(99), NOW + PAUSE), None, "one at a time");
-    recording.not_written(NOW);
+    recording.not_written();
     assert_eq!(versions(recording.to_write(Version(99), NOW + PAUSE)), [10]);
     assert_eq!(recording.settled(), (Rewind(3), Version(0)));
     recording.written();
@@ -160,8 +160,8 @@ fn the_end_waits_for_a_master_that_knows_nothing_yet_and_not_for_ever_for_what_c
     );
     recording.hear(A, vec![hashes(0, 10, &[1])], 1, NOW);
     for attempt in 0..3 {
-        assert!(recording.to_write(Version(10), NOW).is_some());
-        recording.not_written(NOW + attempt * PAUSE);
+        assert!(recording.to_write(Version(10), NOW + attempt * PAUSE).is_some());
+        recording.not_written();
     }
     let end = NOW + WRITING_PATIENCE;
     assert!(
@@ -169,6 +169,22 @@ fn the_end_waits_for_a_master_that_knows_nothing_yet_and_not_for_ever_for_what_c
     );
     recording.end();
     assert_eq!(recording.counters(), Counters { recorded: 0, given_up: 1 });
+}
+
+#[test]
+fn the_end_does_not_wait_for_ever_for_a_write_that_neither_succeeds_nor_fails() {
+    let mut recording = recording();
+    let is_waited_for = |recording: &Recording, now| recording.is_worth_waiting(now, PAUSE, true);
+    recording.hear(A, vec![hashes(0, 10, &[1])], 1, NOW);
+    let given = NOW + 9 * PAUSE;
+    assert!(recording.to_write(Version(10), given).is_some());
+    let end = given + WRITING_PATIENCE;
+    assert!(is_waited_for(&recording, end - PAUSE) && !is_waited_for(&recording, end));
+    // It succeeds after all: the next one has as long.
+    recording.written();
+    recording.hear(A, vec![hashes(0, 11, &[1])], 1, end);
+    assert!(recording.to_write(Version(11), end).is_some());
+    assert!(is_waited_for(&recording, end + WRITING_PATIENCE - PAUSE));
 }
 
 #[test]
@@ -207,7 +223,7 @@ proptest! {
                     }
                 }
                 2 => {
-                    recording.not_written(NOW);
+                    recording.not_written();
                     given.clear();
                 }
                 _ => {}
@@ -217,7 +233,7 @@ proptest! {
             let given_up: BTreeSet<u64> = unsettled.into_iter().collect();
             prop_assert!(given_up.len() as u64 <= recording.counters().given_up);
         }
-        recording.not_written(NOW);
+        recording.not_written();
         let last = versions(recording.to_write(Version(99), NOW + PAUSE * 1000));
         recording.written();
         durable.extend(last);

@@ -392,6 +392,11 @@ GUARDS = [
         (MASTER + "recording.rs", "given.for_each(|step| step.stage = Stage::Gathering);", "given.for_each(|step| step.stage = Stage::Settled);"),
     ),
     guard(
+        "recorded-end-is-bounded",
+        "the end waits for no write that hangs",
+        (MASTER + "recording.rs", "        self.unwritten_since.get_or_insert(now);\n", ""),
+    ),
+    guard(
         "recorded-queue-of-one-history",
         "what a pserver recorded of an earlier history is not told any more",
         (PSERVER + "block/recorder.rs", "        if Some(of.rewind) > waiting.rewind {\n            waiting.forget();\n", "        if Some(of.rewind) > waiting.rewind {\n"),

@@ -31,7 +31,7 @@ impl Keeper<'_> {
                 }
             };
             let by = recorded::Writer { job: job.0, master_term, attempt };
-            let written = recorded::write(self.storage, &by, &steps).await;
+            let written = self.answered("writing hashes", recorded::write(self.storage, &by, &steps)).await;
             service.with(|machine, now| machine.hashes_written(written.is_ok(), now));
             match written {
                 Ok(()) => backoff.succeed(),

@@ -31,7 +31,8 @@ impl Keeper<'_> {
                 continue;
             };
             let checkpoint = manifest.checkpoint;
-            match checkpoints::commit(self.storage, &manifest).await {
+            let committed = checkpoints::commit(self.storage, &manifest);
+            match self.answered("writing a manifest", committed).await {
                 Ok(record) => {
                     backoff.succeed();
                     service.with(|machine, now| machine.committed(record, &manifest, now));
@@ -73,13 +74,14 @@ impl Keeper<'_> {
             }
             let mut failed = None;
             for checkpoint in waiting.clone() {
-                match checkpoints::remove(self.storage, checkpoint).await {
+                let removed = checkpoints::remove(self.storage, checkpoint);
+                match self.answered("removing a checkpoint", removed).await {
                     Ok(()) => drop(waiting.remove(&checkpoint)),
                     Err(error) => failed = Some(error),
                 }
             }
             if !is_swept {
-                match self.left_behind(elected).await {
+                match self.answered("listing checkpoints", self.left_behind(elected)).await {
                     Ok(left) => {
                         is_swept = true;
                         waiting.extend(left);

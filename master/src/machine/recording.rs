@@ -44,7 +44,7 @@ impl Machine {
     pub fn hashes_written(&mut self, is_durable: bool, now: Duration) {
         match is_durable {
             true => self.recording.written(),
-            false => self.recording.not_written(now),
+            false => self.recording.not_written(),
         }
         self.end_if_complete(now);
     }

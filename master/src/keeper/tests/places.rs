@@ -75,6 +75,22 @@ async fn a_job_begins_in_a_place_without_checkpoints_and_stays_there() {
     assert_eq!(stored(&store).await.1.master_term, 2);
 }
 
+/// What is asked while it swallows calls is never answered, healed or not.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_swallows_calls_is_asked_again_and_the_job_begins() {
+    let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());
+    let frail = Arc::new(storage::Frail::default());
+    let keeper = Keeper { storage: &Storage::over(frail.clone(), "frail"), ..keeper(&store, &wire, "m1") };
+    frail.swallow(true);
+    beside(&[(&keeper, &service)], async {
+        sleep(BEGIN_PATIENCE / 2).await;
+        frail.swallow(false);
+        let millis = until(|| term(&service) == Some(1)).await;
+        assert!(millis <= BEGIN_PATIENCE.as_millis() as u64, "{millis}");
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_place_that_does_not_answer_holds_up_no_masters_end() {
     let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());

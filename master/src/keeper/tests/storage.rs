@@ -24,6 +24,7 @@ pub(super) struct Frail {
     inner: InMemory,
     hangs: AtomicBool,
     hangs_at_writes: AtomicBool,
+    swallows: AtomicBool,
     failing: AtomicU64,
     deletions_take: Duration,
     waiting: AtomicU64,
@@ -34,7 +35,15 @@ impl Frail {
         Frail { deletions_take, ..Frail::default() }
     }
 
+    /// Whether calls that come from now on are never answered.
+    pub(super) fn swallow(&self, swallows: bool) {
+        self.swallows.store(swallows, SeqCst);
+    }
+
     async fn answer(&self, is_write: bool) {
+        if self.swallows.load(SeqCst) {
+            std::future::pending().await
+        }
         self.waiting.fetch_add(1, SeqCst);
         while self.hangs.load(SeqCst) || (is_write && self.hangs_at_writes.load(SeqCst)) {
             sleep(Duration::from_millis(10)).await;
