@@ -263,9 +263,10 @@ impl master_server::Master for MasterService {
         let refusals = words::refusals(request.complaints).map_err(|refusal| status_of(&refusal))?;
         let verified = words::verified(request.verified).map_err(|refusal| status_of(&refusal))?;
         let (failure, ended) = (words::bounded(request.failure), words::bounded(request.ended));
+        let progress = words::progress(&request.progress);
+        // One that cannot go on may have computed on a machine that is not sound: above all its hashes are compared.
+        machine.hear_verified(trainer, &progress, &verified, now);
         if ended.is_empty() {
-            let progress = words::progress(&request.progress);
-            machine.hear_verified(trainer, &progress, &verified, now);
             let left = machine.leave(trainer, &progress, counters, &failure, &refusals, now);
             left.map_err(|refusal| status_of(&refusal))?;
         } else {

@@ -412,6 +412,16 @@ GUARDS = [
         (MASTER + "verification.rs", "if verified.rewind != self.rewind || !is_known {", "if !is_known {"),
     ),
     guard(
+        "verified-to-the-end",
+        "hashes of a trainer that cannot go on are compared",
+        (MASTER + "service.rs", "        machine.hear_verified(trainer, &progress, &verified, now);\n        if ended.is_empty() {", "        if ended.is_empty() {"),
+    ),
+    guard(
+        "recorded-within-the-job",
+        "hashes of versions beyond the job's end are refused",
+        (MASTER + "machine/pservers.rs", "word.recorded.iter().any(|of| of.version.0 > end)", "false"),
+    ),
+    guard(
         "verified-by-another-lease",
         "a word that is repeated is no second computation",
         (MASTER + "verification.rs", "                if first.verified.lease == verified.lease\n                    || first.verified.exclusions > verified.exclusions =>", "                if first.verified.exclusions > verified.exclusions =>"),

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 mod live_settings;
+mod verifying;
 mod watching;
 
 const JOB: &str = "digits-1";
