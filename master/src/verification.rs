@@ -243,7 +243,7 @@ impl Verification {
     ) -> Option<Difference> {
         let place = (verified.step.0, verified.slot);
         let is_known = self.checks.contains_key(&place)
-            || (verified.step.0 + KEPT_STEPS >= self.front
+            || (verified.step.0.saturating_add(KEPT_STEPS) >= self.front
                 && self.checks.len() < CHECKS_MAX
                 && is_chosen(self.seed, verified.step, verified.slot, self.millionths));
         if verified.rewind != self.rewind || !is_known {
@@ -293,7 +293,7 @@ impl Verification {
 
     /// Notes whether a second computation is wanted of a place.
     fn look_at(&mut self, place: Place) {
-        let is_readable = place.0 + READABLE_STEPS >= self.front;
+        let is_readable = place.0.saturating_add(READABLE_STEPS) >= self.front;
         let is_wanting = is_readable && self.checks.get(&place).is_some_and(Check::wants_second);
         match is_wanting {
             true => self.wanting.insert(place),

@@ -72,6 +72,18 @@ fn a_difference_is_found_whoever_tells_it_and_however_late() {
 }
 
 #[test]
+fn a_step_that_no_job_has_overflows_nothing_and_is_waited_for_by_nobody() {
+    let mut checks = whole();
+    checks.advance(Step(100), at(0));
+    for step in [u64::MAX, u64::MAX - KEPT_STEPS, u64::MAX - READABLE_STEPS] {
+        assert_eq!(hear(&mut checks, A, &[], &[told(1, (step, 0), 7)], 1), None);
+        assert_eq!(wanted(&checks, B, false), None);
+    }
+    assert_eq!(hear(&mut checks, A, &[], &[told(1, (100, 0), 7)], 1), None);
+    assert!(hear(&mut checks, B, &[], &[told(2, (100, 0), 8)], 1).is_some(), "others are compared as ever");
+}
+
+#[test]
 fn one_trainer_alone_computes_twice_and_its_own_calls_are_told_apart_by_their_leases() {
     let mut checks = whole();
     checks.given(A, LeaseId(1), Step(0), &[0], at(0));

@@ -74,7 +74,9 @@ impl Machine {
         now: Duration,
     ) {
         let bytes = self.declaration().map_or(0, |declaration| hashes_bytes(declaration.parameters.len()));
-        let told: Vec<Verified> = told.iter().filter(|told| told.hashes.len() == bytes).cloned().collect();
+        let end = self.document.job.course().units();
+        let is_of_the_job = |told: &&Verified| told.hashes.len() == bytes && told.step.0 < end;
+        let told: Vec<Verified> = told.iter().filter(is_of_the_job).cloned().collect();
         let has_computed = self.heard_trainers.get(&trainer).is_some_and(|heard| heard.computed == now);
         let name = self.trainers.get(trainer).map_or_else(String::new, |member| member.name.clone());
         let Some(verification) = self.job.as_mut().and_then(|job| job.verification.as_mut()) else { return };
