@@ -164,7 +164,9 @@ impl Machine {
             let held = progress.held.iter().map(|(step, _)| step.0).max().unwrap_or(0);
             progress.version.0.max(progress.ledger.end()).max(held) > end
         };
-        match word.progress.iter().any(is_beyond) || word.sums.iter().any(|sums| sums.number > end) {
+        let is_recorded_beyond = word.recorded.iter().any(|of| of.version.0 > end);
+        let is_judged_beyond = word.sums.iter().any(|sums| sums.number > end);
+        match word.progress.iter().any(is_beyond) || is_judged_beyond || is_recorded_beyond {
             true => {
                 Err(Refusal::new(RefusalKind::OutOfRange, "report", format!("the job ends at update {end}")))
             }

@@ -37,6 +37,22 @@ fn two_copies_that_differ_end_the_job_by_version_parameter_and_name() {
     }
 }
 
+/// Sixteen such versions would give up all true ones.
+#[test]
+fn hashes_of_a_version_that_the_job_does_not_have_are_refused_and_change_nothing() {
+    let (mut job, hosts, _) = copied(1);
+    let told = hashes(&job, 1, |_| 7);
+    tell(&mut job, hosts[0], told[1..].to_vec(), 1);
+    for version in (1 << 60)..(1 << 60) + 20 {
+        let recorded = hashes(&job, version, |_| 7);
+        let word = PserverWord { recorded, ..PserverWord::default() };
+        assert_eq!(job.report(hosts[0], word, 2).unwrap_err().kind, RefusalKind::OutOfRange);
+    }
+    tell(&mut job, hosts[0], told[..1].to_vec(), 3);
+    assert_eq!(job.machine.hashes_to_write(at(3)).unwrap()[0].version, Version(1));
+    assert_eq!(job.machine.recording_counters().given_up, 0);
+}
+
 #[test]
 fn hashes_that_are_not_of_the_layout_are_no_hashes() {
     let (mut job, hosts, _) = copied(1);
