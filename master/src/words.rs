@@ -112,6 +112,7 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         is_leaving: request.is_leaving,
         checkpoint: request.checkpoint,
         written: request.written.into_iter().map(written).collect::<Result<_, _>>()?,
+        passed: request.passed.into_iter().map(BlockId).collect(),
         has_passed: request.has_passed,
         damaged: request.damaged.into_iter().map(damage).collect::<Result<_, _>>()?,
         recorded: request.recorded.into_iter().map(Into::into).collect(),

@@ -177,6 +177,8 @@ struct Reported {
     /// Files of the checkpoint under way that it was told of.
     checkpoint: u64,
     written: usize,
+    /// Blocks without a piece of it, of which it was told.
+    passed: usize,
     /// The number of the first hashes that it was not told.
     recorded: u64,
     /// Whether the last report had no room for all.
@@ -187,6 +189,7 @@ struct Reported {
 struct Reporting {
     blocks: BTreeSet<BlockId>,
     written: usize,
+    passed: usize,
     recorded: u64,
     has_more: bool,
 }
@@ -194,7 +197,16 @@ struct Reporting {
 impl Reported {
     fn nothing(shard: &Shard) -> Reported {
         let (urgent, untold) = (shard.urgent(), shard.untold());
-        Reported { base: 0, untold, urgent, checkpoint: 0, written: 0, recorded: 0, has_more: false }
+        Reported {
+            base: 0,
+            untold,
+            urgent,
+            checkpoint: 0,
+            written: 0,
+            passed: 0,
+            recorded: 0,
+            has_more: false,
+        }
     }
 
     /// A report of everything until now that the master was not told of, as far as it fits.
@@ -209,9 +221,9 @@ impl Reported {
         let ((progress, copies, admissions), blocks) = shard.standing(&mut self.untold)?;
         let checkpoint = shard.named().map_or(0, |named| named.checkpoint.0);
         if checkpoint != self.checkpoint {
-            (self.checkpoint, self.written) = (checkpoint, 0);
+            (self.checkpoint, self.written, self.passed) = (checkpoint, 0, 0);
         }
-        let Checkpointing { written, has_passed, .. } = shard.checkpointing(self.written);
+        let Checkpointing { written, passed, .. } = shard.checkpointing(self.written, self.passed);
         let (hashes, recorded) = shard.recorder().after(self.recorded, REPORT_HASHES);
         let request = proto::ReportRequest {
             job: shard.job().job.0.clone(),
@@ -226,20 +238,21 @@ impl Reported {
             is_leaving: shard.is_leaving(),
             checkpoint,
             written: written.iter().map(Into::into).collect(),
-            has_passed,
+            has_passed: !passed.is_empty(),
             damaged: shard.damage()?.iter().map(Into::into).collect(),
             evaluated: shard.evaluated()?,
             staleness: Some((&shard.staleness()).into()).filter(|_| !shard.job().is_sync()),
             base: self.base,
             recorded: hashes.into_iter().map(Into::into).collect(),
+            passed: passed.iter().map(|block| block.0).collect(),
             waits: shard.waits().report().iter().map(Into::into).collect(),
             ..Default::default()
         };
-        let written = self.written + written.len();
+        let (written, passed) = (self.written + written.len(), self.passed + passed.len());
         let has_more = self.untold.has_more_than(&blocks)
-            || shard.has_written_more_than(written)
+            || shard.has_more_than(written, passed)
             || shard.recorder().has_after(recorded);
-        Ok((request, Reporting { blocks, written, recorded, has_more }))
+        Ok((request, Reporting { blocks, written, passed, recorded, has_more }))
     }
 
     /// The master has heard a report, and its memory has a number; 0 while it remembers nothing.
@@ -248,9 +261,10 @@ impl Reported {
         self.has_more = tells.has_more && base != 0;
         if base != 0 && base == self.base {
             self.untold.told(&tells.blocks);
-            (self.written, self.recorded) = (tells.written, tells.recorded);
+            (self.written, self.passed, self.recorded) = (tells.written, tells.passed, tells.recorded);
         } else if base != 0 {
-            (self.base, self.written, self.recorded, self.has_more) = (base, 0, 0, true);
+            (self.base, self.has_more) = (base, true);
+            (self.written, self.passed, self.recorded) = (0, 0, 0);
             self.untold.forget(shard);
         }
         shard.recorder().settle(Rewind(recorded_rewind), Version(recorded_below), self.recorded);

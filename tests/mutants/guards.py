@@ -372,6 +372,11 @@ GUARDS = [
         (MASTER + "recording.rs", "if known.hashes != told.hashes {", "if false {"),
     ),
     guard(
+        "passed-with-a-piece",
+        "a checkpoint is not abandoned for a block whose piece is written",
+        (MASTER + "machine/checkpoints.rs", "passed.iter().any(|block| !under_way.blocks.contains(block))", "!passed.is_empty()"),
+    ),
+    guard(
         "recorded-copies-compared-late",
         "a copy that differs is found although its step was durable before",
         (MASTER + "recording.rs", "            self.counters.recorded += 1;\n            step.stage = Stage::Settled;", "            self.counters.recorded += 1;\n            step.give_up();"),

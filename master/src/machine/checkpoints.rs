@@ -176,12 +176,15 @@ impl Machine {
         self.removable.extend(gone);
     }
 
-    /// A pserver has written files of a checkpoint, or has passed it.
+    /// A pserver has written files of a checkpoint, and some blocks there have `passed` it, or one that it does not name. A block that
+    /// has another primary now has passed every version before, and its piece may be written long since: only one that lacks it can
+    /// supply none any more.
     pub(super) fn hear_of_checkpoint(
         &mut self,
         checkpoint: u64,
         written: Vec<WrittenFile>,
-        has_passed: bool,
+        passed: &[BlockId],
+        has_passed_one: bool,
     ) {
         let Some(named) = self.document.named.filter(|named| named.checkpoint.0 == checkpoint) else {
             return;
@@ -190,9 +193,6 @@ impl Machine {
         let (is_sync, rewind) = (self.document.job.is_sync(), self.document.rewind());
         let blocks = &self.document.blocks;
         let under_way = &mut self.under_way;
-        if has_passed && !under_way.is_abandoned {
-            (under_way.is_abandoned, self.is_changed) = (true, true);
-        }
         for WrittenFile { file, pieces } in written {
             let counts = |piece: &PieceRef| {
                 let block = blocks.get(piece.block.0 as usize);
@@ -207,6 +207,10 @@ impl Machine {
             for piece in pieces.into_iter().filter(counts) {
                 under_way.take(&name, piece);
             }
+        }
+        let is_lacking = has_passed_one || passed.iter().any(|block| !under_way.blocks.contains(block));
+        if is_lacking && !under_way.is_abandoned {
+            (under_way.is_abandoned, self.is_changed) = (true, true);
         }
     }
 

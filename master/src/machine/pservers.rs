@@ -10,7 +10,7 @@ use shoal_job::counters::PserverCounters;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::waits::Wait;
 use shoal_runtime::cluster::{
-    BlockHashes, DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness, Step,
+    BlockHashes, BlockId, DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness, Step,
 };
 use shoal_runtime::wire::proto;
 use std::collections::btree_map::Entry;
@@ -57,7 +57,9 @@ pub struct PserverWord {
     pub checkpoint: u64,
     /// Files of it that are durable.
     pub written: Vec<WrittenFile>,
-    /// Whether some block here was past it when it heard of it.
+    /// Blocks here that were past it when they heard of it, or began to lead.
+    pub passed: Vec<BlockId>,
+    /// Whether some block here was, of a build that does not say which.
     pub has_passed: bool,
     /// Checkpoints that its primaries were to begin from, and cannot.
     pub damaged: Vec<DamagedCheckpoint>,
@@ -137,7 +139,8 @@ impl Machine {
         let is_near_barrier = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= barrier);
         self.is_changed |= is_near_barrier || self.policy.every_steps > 0 || self.is_checkpoint_demanded();
         self.hear_recorded(pserver, word.recorded, now);
-        self.hear_of_checkpoint(word.checkpoint, word.written, word.has_passed);
+        let has_passed_one = word.has_passed && word.passed.is_empty();
+        self.hear_of_checkpoint(word.checkpoint, word.written, &word.passed, has_passed_one);
         self.hear_of_damage(pserver, word.damaged);
         self.note_front(now);
         Ok(())

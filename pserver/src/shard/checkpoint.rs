@@ -13,6 +13,8 @@ use std::sync::{Arc, PoisonError};
 const FILE_PIECES_MAX: usize = 1 << 15;
 /// Pieces that one report tells of, if they are of more than one file: about 4 MiB.
 const REPORT_PIECES_MAX: usize = 1 << 16;
+/// Blocks without a piece that one report tells of: 192 KiB.
+const REPORT_PASSED_MAX: usize = 1 << 16;
 
 /// How far this pserver is with the checkpoint under way.
 #[derive(Clone, Debug, Default)]
@@ -21,8 +23,8 @@ pub struct Checkpointing {
     pub named: Option<NamedCheckpoint>,
     /// Files that are written and synced.
     pub written: Vec<WrittenFile>,
-    /// Whether some block here was past the version when it heard of it.
-    pub has_passed: bool,
+    /// Blocks that were past the version when they heard of it, or began to lead.
+    pub passed: Vec<BlockId>,
     /// Files begun, failed ones included: each has a name of its own.
     pub begun: u64,
 }
@@ -76,9 +78,9 @@ impl Shard {
         self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).named
     }
 
-    /// What this pserver has done for the checkpoint under way. Of the files those from number `from` on, as many as a report
-    /// holds.
-    pub fn checkpointing(&self, from: usize) -> Checkpointing {
+    /// What this pserver has done for the checkpoint under way. Of the files those from number `from` on, and of the blocks without a
+    /// piece those from `passed_from` on, as many as a report holds.
+    pub fn checkpointing(&self, from: usize, passed_from: usize) -> Checkpointing {
         let known = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut pieces, after) = (0, known.written.iter().skip(from));
         let fits = |file: &&WrittenFile| {
@@ -87,8 +89,9 @@ impl Shard {
             is_first || pieces <= REPORT_PIECES_MAX
         };
         let written = after.take_while(fits).cloned().collect();
-        let Checkpointing { named, has_passed, begun, .. } = *known;
-        Checkpointing { named, written, has_passed, begun }
+        let passed = known.passed.iter().skip(passed_from).take(REPORT_PASSED_MAX).copied().collect();
+        let Checkpointing { named, begun, .. } = *known;
+        Checkpointing { named, written, passed, begun }
     }
 
     /// Another checkpoint is under way, or none.
@@ -100,16 +103,17 @@ impl Shard {
         }
     }
 
-    /// Whether more than so many files of the checkpoint under way are written.
-    pub fn has_written_more_than(&self, files: usize) -> bool {
-        self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).written.len() > files
+    /// Whether more than so many files of the checkpoint under way are written, or more than so many blocks are without a piece.
+    pub fn has_more_than(&self, files: usize, passed: usize) -> bool {
+        let known = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+        known.written.len() > files || known.passed.len() > passed
     }
 
     /// A block cannot supply its piece of a checkpoint.
-    pub(super) fn note_passed(&self, checkpoint: CheckpointId) {
+    pub(super) fn note_passed(&self, block: BlockId, checkpoint: CheckpointId) {
         let mut checkpointing = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
         if checkpointing.named.is_some_and(|named| named.checkpoint == checkpoint) {
-            checkpointing.has_passed = true;
+            checkpointing.passed.push(block);
         }
     }
 

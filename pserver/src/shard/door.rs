@@ -72,8 +72,8 @@ impl Shard {
             return;
         }
         self.tally(&changed.blocks);
-        for checkpoint in changed.blocks.iter().filter_map(|(_, effects)| effects.passed) {
-            self.note_passed(checkpoint);
+        for (block, effects) in &changed.blocks {
+            effects.passed.into_iter().for_each(|checkpoint| self.note_passed(*block, checkpoint));
         }
         self.changes.note(changed.blocks.iter());
         if changed.blocks.iter().any(|(_, effects)| effects.urgent) {

@@ -51,6 +51,8 @@ struct Inner {
     /// Calls of this kind are not answered.
     hanging: Option<&'static str>,
     pace: Duration,
+    /// The hosts whose changes take longer, by name.
+    paces: BTreeMap<String, Duration>,
     /// What was damaged, by name: as it is now, and as it was written.
     damaged: BTreeMap<String, [Bytes; 2]>,
 }
@@ -71,6 +73,7 @@ impl Place {
             is_full: false,
             hanging: None,
             pace: Duration::ZERO,
+            paces: BTreeMap::new(),
             damaged: BTreeMap::new(),
         };
         let memory = Arc::new(InMemory::new());
@@ -194,6 +197,10 @@ impl Place {
     pub fn set_pace(&self, pace: Duration) {
         self.inner().pace = pace;
     }
+    /// Each change of one host takes so long.
+    pub fn set_pace_of(&self, host: &str, pace: Duration) {
+        self.inner().paces.insert(host.to_owned(), pace);
+    }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -239,7 +246,8 @@ impl Place {
             inner.changes.push(name.to_owned());
             let stop = inner.stop.filter(|(at, _)| *at == number).map(|(_, moment)| moment);
             inner.is_stopped = stop.is_some();
-            (inner.pace, stop)
+            let host = self.user.as_ref().map_or("", |(host, _)| &host.name);
+            (inner.paces.get(host).copied().unwrap_or(inner.pace), stop)
         };
         if !pace.is_zero() {
             tokio::time::sleep(pace).await;

@@ -1,8 +1,10 @@
 //! Checkpoints that cannot be read any more: what pservers say of them, and what comes of it.
 
 use super::*;
-use crate::document::Wanted;
-use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, ManifestRecord, Mode};
+use crate::document::{PlacedBlock, Wanted};
+use shoal_runtime::cluster::block_copy::WHOLE;
+use shoal_runtime::cluster::checkpoint::{FileRecord, WrittenFile};
+use shoal_runtime::cluster::{CheckpointId, DamagedCheckpoint, ManifestRecord, Mode, PieceRef, StateName};
 
 /// A job with checkpoints 1 and 2, at steps 2 and 4, that has lost a pserver and goes back to the newest.
 fn going_back() -> (Job, [Incarnation; 2]) {
@@ -172,8 +174,72 @@ fn a_checkpoint_that_is_demanded_is_named_again_when_it_has_to_be_abandoned() {
     job.demand_checkpoint();
     job.settle(1);
     let first = job.document().named.unwrap().checkpoint;
-    let passed = PserverWord { checkpoint: first.0, has_passed: true, ..job.word(p0, 0) };
+    let passed = PserverWord { checkpoint: first.0, passed: vec![BlockId(0)], ..job.word(p0, 0) };
     job.report(p0, passed, 2).unwrap();
     let named = job.document().named.unwrap();
     assert_eq!((named.checkpoint.0, named.version), (first.0 + 1, Version(2)));
+}
+
+/// A file of the checkpoint under way, with the pieces of some blocks.
+fn file(job: &Job, name: &str, is_in: impl Fn(u32) -> bool) -> PserverWord {
+    let named = job.document().named.unwrap();
+    let piece = |(at, block): (u32, &PlacedBlock)| PieceRef {
+        block: BlockId(at),
+        rewind: block.rewind,
+        name: StateName { term: block.term, version: named.version },
+        slots: WHOLE,
+        is_delta: false,
+        file: 0,
+        offset: 1000 * (u64::from(at) + 1),
+        bytes: 100,
+        crc32: 0,
+    };
+    let pieces = (0..).zip(&job.document().blocks).filter(|(at, _)| is_in(*at)).map(piece).collect();
+    let file = FileRecord { checkpoint: named.checkpoint, name: name.into(), bytes: 9000, crc32: 0 };
+    let (checkpoint, written) = (named.checkpoint.0, vec![WrittenFile { file, pieces }]);
+    PserverWord { checkpoint, written, ..PserverWord::default() }
+}
+
+/// A block with another primary has passed each version before: that primary says so of a piece that the one before has written.
+#[test]
+fn a_block_that_has_passed_a_checkpoint_abandons_it_only_where_it_lacks_its_piece() {
+    let (mut job, [p0, p1], _) = training();
+    job.demand_checkpoint();
+    job.settle(1);
+    let first = job.document().named.unwrap();
+    let passes = |blocks: &[u32]| PserverWord {
+        checkpoint: first.checkpoint.0,
+        has_passed: true,
+        passed: blocks.iter().copied().map(BlockId).collect(),
+        ..PserverWord::default()
+    };
+    let all_but_the_last = file(&job, "pserver-1.1-1.blocks", |block| block < 4);
+    job.report(p0, all_but_the_last, 2).unwrap();
+    job.report(p1, passes(&[0, 3]), 3).unwrap();
+    assert_eq!(job.document().named, Some(first));
+    // The piece comes with the very word that it is passed.
+    let last = PserverWord {
+        written: file(&job, "pserver-1.2-1.blocks", |block| block == 4).written,
+        ..passes(&[4])
+    };
+    job.hear(p1, last, 4).unwrap();
+    assert!(job.machine.checkpoint_to_commit().is_some());
+
+    let (mut job, [p0, p1], _) = training();
+    job.demand_checkpoint();
+    job.settle(1);
+    let all_but_the_last = file(&job, "pserver-1.1-1.blocks", |block| block < 4);
+    job.report(p0, all_but_the_last, 2).unwrap();
+    job.report(p1, passes(&[3, 4]), 3).unwrap();
+    assert_eq!(job.document().named.unwrap().checkpoint.0, first.checkpoint.0 + 1, "block 4 has no piece");
+}
+
+#[test]
+fn a_pserver_of_an_older_build_does_not_say_which_block_has_passed_a_checkpoint_and_it_is_abandoned() {
+    let (mut job, [p0, _], _) = training();
+    job.demand_checkpoint();
+    job.settle(1);
+    let first = job.document().named.unwrap().checkpoint.0;
+    job.report(p0, PserverWord { checkpoint: first, has_passed: true, ..PserverWord::default() }, 2).unwrap();
+    assert_eq!(job.document().named.unwrap().checkpoint.0, first + 1);
 }

@@ -101,7 +101,8 @@ fn a_checkpoint_counts_pieces_of_its_own_cut_only() {
         let file = FileRecord { checkpoint: named.checkpoint, name: name.into(), bytes: 9000, crc32: 0 };
         WrittenFile { file, pieces: (0..).zip(&blocks).map(piece).collect() }
     };
-    let hear = |job: &mut Job, file| job.machine.hear_of_checkpoint(named.checkpoint.0, vec![file], false);
+    let hear =
+        |job: &mut Job, file| job.machine.hear_of_checkpoint(named.checkpoint.0, vec![file], &[], false);
     hear(&mut job, written("later", &|piece| piece.name.version.0 += 1));
     hear(&mut job, written("before", &|piece| piece.rewind.0 += 1));
     assert!(job.machine.checkpoint_to_commit().is_none());

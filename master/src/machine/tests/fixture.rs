@@ -60,7 +60,7 @@ pub(super) fn write_pieces(machine: &mut Machine) -> bool {
         bytes: 1000 * (pieces.len() as u64 + 2),
         crc32: 0,
     };
-    machine.hear_of_checkpoint(named.checkpoint.0, vec![WrittenFile { file, pieces }], false);
+    machine.hear_of_checkpoint(named.checkpoint.0, vec![WrittenFile { file, pieces }], &[], false);
     true
 }
 

@@ -64,6 +64,25 @@ fn a_piece_of_a_checkpoint_is_taken_once_its_version_is_published() {
     }
 }
 
+/// A block whose primary changes between the cut and the manifest: the one before may have supplied the piece.
+#[test]
+fn a_follower_that_leads_beyond_the_version_says_that_it_has_passed_it_and_one_that_leads_at_it_supplies_it()
+{
+    for (version, has_passed) in [(0, true), (1, false)] {
+        let mut world = followed_by(1);
+        let version = Some(Version(version));
+        let named = NamedCheckpoint { checkpoint: CheckpointId(1), version, since: None, named_at: 9 };
+        block(&mut world, 1).name_checkpoint(Some(named));
+        world.push_root(0, 0);
+        calm(&mut world);
+        assert!(!block(&mut world, 1).has_passed(CheckpointId(1)), "it does not lead");
+        world.crash(0);
+        world.tell(1);
+        assert_eq!(block(&mut world, 1).has_passed(CheckpointId(1)), has_passed);
+        assert_eq!(block(&mut world, 1).give_piece(CheckpointId(1)).is_some(), !has_passed);
+    }
+}
+
 /// Whoever writes the pieces of one checkpoint may ask while the next one is named already.
 #[test]
 fn a_piece_of_another_checkpoint_than_is_asked_for_stays_for_whoever_writes_that() {

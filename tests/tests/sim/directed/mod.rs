@@ -9,6 +9,7 @@ mod evaluations;
 mod exclusions;
 mod losses;
 mod masters;
+mod moves;
 mod recording;
 mod rewind;
 mod standstill;

@@ -151,7 +151,7 @@ fn a_checkpoint_that_some_block_has_passed_is_given_up_and_another_is_named() {
         let scenario = Scenario { pservers: 2, checkpoint_steps: 1, ..Scenario::quiet(7) };
         let mut stage = Stage::set(scenario);
         let has_passed = stage.count(|call| {
-            call.is(FIRST, "master", "Report") && call.message::<proto::ReportRequest>().has_passed
+            call.is(FIRST, "master", "Report") && !call.message::<proto::ReportRequest>().passed.is_empty()
         });
         let hand = stage.hand("hand").await;
         stage.deafen(FIRST);
