@@ -151,6 +151,14 @@ impl Recording {
         (self.rewind, self.below) = (rewind, Version(0));
     }
 
+    /// A master before this one has settled what is below a version of a history: what is told of it is neither waited for nor counted.
+    pub fn settled_before(&mut self, (rewind, below): (Rewind, Version)) {
+        if rewind == self.rewind && below > self.below {
+            self.below = below;
+            self.steps.retain(|version, step| *version >= below || step.is_whole());
+        }
+    }
+
     /// A pserver tells hashes, each as many as its block has; `blocks` is how many there are. What is of another history changes nothing;
     /// what is durable is compared while it is remembered.
     pub fn hear(

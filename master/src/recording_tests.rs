@@ -171,6 +171,35 @@ fn the_end_waits_for_a_master_that_knows_nothing_yet_and_not_for_ever_for_what_c
     assert_eq!(recording.counters(), Counters { recorded: 0, given_up: 1 });
 }
 
+/// Its predecessor had all of version 10; a follower tells its hashes of it only now.
+#[test]
+fn a_new_master_counts_nothing_that_its_predecessor_has_settled() {
+    for is_told in [false, true] {
+        let mut recording = recording();
+        recording.hear(B, vec![hashes(0, 10, &[1])], 2, NOW);
+        if is_told {
+            recording.settled_before((Rewind(2), Version(99)));
+            recording.settled_before((Rewind(3), Version(11)));
+            recording.settled_before((Rewind(3), Version(5)));
+            assert_eq!(recording.settled(), (Rewind(3), Version(11)));
+        }
+        assert_eq!(recording.is_worth_waiting(NOW, PAUSE, true), !is_told);
+        recording.hear(B, vec![hashes(1, 10, &[1])], 2, NOW);
+        assert_eq!(recording.to_write(Version(10), NOW).is_none(), is_told);
+        recording.not_written();
+        for version in 11..11 + BEHIND_MAX as u64 {
+            recording.hear(A, vec![hashes(0, version, &[1]), hashes(1, version, &[1])], 2, NOW);
+        }
+        let mut lost = self::recording();
+        lost.settled_before((Rewind(3), Version(if is_told { 11 } else { 0 })));
+        lost.hear(B, vec![hashes(0, 10, &[1])], 2, NOW);
+        for version in 11..11 + BEHIND_MAX as u64 {
+            lost.hear(A, vec![hashes(0, version, &[1]), hashes(1, version, &[1])], 2, NOW);
+        }
+        assert_eq!(lost.counters().given_up, u64::from(!is_told));
+    }
+}
+
 #[test]
 fn the_end_does_not_wait_for_ever_for_a_write_that_neither_succeeds_nor_fails() {
     let mut recording = recording();

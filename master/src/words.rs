@@ -9,8 +9,8 @@ use crate::reports::{BlockProgress, BlockSums, CopyProgress};
 use shoal_job::spec::{self, Naming, Spec};
 use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::{
-    BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, RefusalKind, Step, Term, Verified,
-    Version,
+    BlockId, DamagedCheckpoint, Fill, Incarnation, LeaseId, Node, Refusal, RefusalKind, Rewind, Step, Term,
+    Verified, Version,
 };
 use shoal_runtime::wire::{malformed, proto, status_of, waits};
 use tonic::Status;
@@ -117,6 +117,8 @@ pub(crate) fn report(request: proto::ReportRequest) -> Result<PserverWord, Refus
         damaged: request.damaged.into_iter().map(damage).collect::<Result<_, _>>()?,
         recorded: request.recorded.into_iter().map(Into::into).collect(),
         waits: waits::from_wire(request.waits),
+        settled: (request.recorded_below > 0)
+            .then_some((Rewind(request.recorded_rewind), Version(request.recorded_below))),
     })
 }
 

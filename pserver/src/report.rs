@@ -225,6 +225,7 @@ impl Reported {
         }
         let Checkpointing { written, passed, .. } = shard.checkpointing(self.written, self.passed);
         let (hashes, recorded) = shard.recorder().after(self.recorded, REPORT_HASHES);
+        let (recorded_rewind, recorded_below) = shard.recorder().settled();
         let request = proto::ReportRequest {
             job: shard.job().job.0.clone(),
             incarnation: incarnation.0,
@@ -245,6 +246,8 @@ impl Reported {
             base: self.base,
             recorded: hashes.into_iter().map(Into::into).collect(),
             passed: passed.iter().map(|block| block.0).collect(),
+            recorded_rewind: recorded_rewind.0,
+            recorded_below: recorded_below.0,
             waits: shard.waits().report().iter().map(Into::into).collect(),
             ..Default::default()
         };

@@ -397,6 +397,11 @@ GUARDS = [
         (MASTER + "recording.rs", "given.for_each(|step| step.stage = Stage::Gathering);", "given.for_each(|step| step.stage = Stage::Settled);"),
     ),
     guard(
+        "recorded-before-this-master",
+        "a new master waits for no hashes that its predecessor has settled",
+        (MASTER + "recording.rs", "if rewind == self.rewind && below > self.below {", "if false {"),
+    ),
+    guard(
         "recorded-end-is-bounded",
         "the end waits for no write that hangs",
         (MASTER + "recording.rs", "        self.unwritten_since.get_or_insert(now);\n", ""),

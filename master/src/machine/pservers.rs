@@ -10,7 +10,8 @@ use shoal_job::counters::PserverCounters;
 use shoal_runtime::cluster::checkpoint::WrittenFile;
 use shoal_runtime::cluster::waits::Wait;
 use shoal_runtime::cluster::{
-    BlockHashes, BlockId, DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Staleness, Step,
+    BlockHashes, BlockId, DamagedCheckpoint, Incarnation, Refusal, RefusalKind, Rewind, Staleness, Step,
+    Version,
 };
 use shoal_runtime::wire::proto;
 use std::collections::btree_map::Entry;
@@ -69,6 +70,8 @@ pub struct PserverWord {
     pub recorded: Vec<BlockHashes>,
     /// What it waits for.
     pub waits: Vec<Wait>,
+    /// A history, and the version below which a master has settled all hashes in it; `None` where it has settled none.
+    pub settled: Option<(Rewind, Version)>,
 }
 
 impl PserverRecord {
@@ -138,6 +141,7 @@ impl Machine {
         let barrier = self.document.open_until();
         let is_near_barrier = lowest.is_some_and(|lowest| lowest.0 + ahead(&self.document.job) >= barrier);
         self.is_changed |= is_near_barrier || self.policy.every_steps > 0 || self.is_checkpoint_demanded();
+        word.settled.into_iter().for_each(|settled| self.recording.settled_before(settled));
         self.hear_recorded(pserver, word.recorded, now);
         let has_passed_one = word.has_passed && word.passed.is_empty();
         self.hear_of_checkpoint(word.checkpoint, word.written, &word.passed, has_passed_one);
@@ -167,7 +171,8 @@ impl Machine {
             let held = progress.held.iter().map(|(step, _)| step.0).max().unwrap_or(0);
             progress.version.0.max(progress.ledger.end()).max(held) > end
         };
-        let is_recorded_beyond = word.recorded.iter().any(|of| of.version.0 > end);
+        let is_recorded_beyond = word.settled.is_some_and(|(_, below)| below.0 > end + 1)
+            || word.recorded.iter().any(|of| of.version.0 > end);
         let is_judged_beyond = word.sums.iter().any(|sums| sums.number > end);
         match word.progress.iter().any(is_beyond) || is_judged_beyond || is_recorded_beyond {
             true => {

@@ -104,6 +104,12 @@ impl Recorder {
         }
     }
 
+    /// The history, and the version below which a master has said that all is settled in it.
+    pub fn settled(&self) -> (Rewind, Version) {
+        let waiting = self.waiting();
+        (waiting.rewind.unwrap_or(Rewind(0)), waiting.settled)
+    }
+
     /// Nothing waits any more: the blocks are gone.
     pub fn forget(&self) {
         self.waiting().forget();
@@ -228,6 +234,9 @@ mod tests {
         recorder.push(of(4, 1, 10));
         recorder.settle(Rewind(1), Version(5), told);
         assert_eq!(versions(&recorder.after(0, 100).0), [4]);
+        assert_eq!(recorder.settled(), (Rewind(1), Version(5)));
+        recorder.push(of(2, 2, 10));
+        assert_eq!(recorder.settled(), (Rewind(2), Version(0)), "in another history it is not");
     }
 
     #[test]
