@@ -167,6 +167,10 @@ pub struct Document {
     pub replacing: BTreeSet<Incarnation>,
     /// Primaries that are on their way to another pserver.
     pub moves: BTreeMap<BlockId, Incarnation>,
+    /// What tells this job from others of its name: the place of its checkpoints is claimed by it. `None` in a job that began under a
+    /// build that knew names alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// Where checkpoints lie, if it was said; otherwise beside this document.
     pub checkpoint_place: Option<String>,
     /// The checkpoint under way.
@@ -222,6 +226,7 @@ impl Document {
             leaving: BTreeSet::new(),
             replacing: BTreeSet::new(),
             moves: BTreeMap::new(),
+            identity: None,
             checkpoint_place: None,
             named: None,
             checkpoints_named: 0,
@@ -235,6 +240,16 @@ impl Document {
             rewind_causes: RewindCauses::new(),
             end: None,
         }
+    }
+
+    /// Whether the job has begun. Before that the document only keeps its identity: what else stands there counts for nothing.
+    pub fn has_begun(&self) -> bool {
+        self.master_term > 0
+    }
+
+    /// Whether nothing was ever trained, so that nothing was saved either.
+    pub fn is_untouched(&self) -> bool {
+        self.blocks.is_empty() && self.checkpoints_named == 0
     }
 
     /// The document after an election: a new term, and with it a new routing version, so that whoever hears of either

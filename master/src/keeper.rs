@@ -139,23 +139,58 @@ impl Keeper<'_> {
 
     /// Bumps the master's term in the document.
     async fn elect(&self, random: &mut Random) -> anyhow::Result<Result<(Revision, Document), StoreError>> {
-        let (revision, document) = match self.store.load().await {
-            Ok(None) => match self.begins_in_an_empty_place().await? {
-                Ok(()) => (None, self.fresh.clone()),
-                Err(error) => return Ok(Err(error)),
-            },
-            Ok(Some((revision, bytes))) => {
-                let found =
-                    Document::from_bytes(&bytes).map_err(|unread| anyhow!("the store holds {unread}"))?;
-                let document = self.taken_up(found)?;
-                self.keeps_its_place(&document).await?;
-                (Some(revision), document)
-            }
+        let found = match self.store.load().await {
+            Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
+        let read =
+            |bytes: &[u8]| Document::from_bytes(bytes).map_err(|unread| anyhow!("the store holds {unread}"));
+        let found = found.map(|(revision, bytes)| anyhow::Ok((revision, read(&bytes)?))).transpose()?;
+        let (revision, document) = match found {
+            Some((revision, found)) if found.has_begun() => {
+                let has_moved = found.checkpoint_place != self.fresh.checkpoint_place;
+                let document = self.taken_up(found)?;
+                if !has_moved {
+                    self.keeps_its_place(&document).await?;
+                } else if let Err(error) = self.begins_in_an_empty_place(&document).await? {
+                    return Ok(Err(error));
+                }
+                (revision, document)
+            }
+            found => match self.begin(found, random).await? {
+                Ok(begun) => begun,
+                Err(error) => return Ok(Err(error)),
+            },
+        };
         let document = document.elected(&self.identity);
-        let swapped = settle(self.store, revision, document.to_bytes().into(), SWAP_PATIENCE, random).await;
+        let bytes = document.to_bytes().into();
+        let swapped = settle(self.store, Some(revision), bytes, SWAP_PATIENCE, random).await;
         Ok(swapped.map(|revision| (revision, document)))
+    }
+
+    /// A job that has not begun gets its identity, and its place by that. The identity is in the store before it is in the place: after a
+    /// master that died in between comes one that has the same.
+    async fn begin(
+        &self,
+        found: Option<(Revision, Document)>,
+        random: &mut Random,
+    ) -> anyhow::Result<Result<(Revision, Document), StoreError>> {
+        let (expected, known) =
+            found.map_or((None, None), |(revision, found)| (Some(revision), found.identity));
+        let is_known = known.is_some();
+        let identity = known.unwrap_or_else(|| format!("{:016x}{:016x}", random.bits(), random.bits()));
+        let fresh = Document { identity: Some(identity), ..self.fresh.clone() };
+        let revision = match expected.filter(|_| is_known) {
+            Some(revision) => revision,
+            None => {
+                let bytes = fresh.to_bytes().into();
+                match settle(self.store, expected, bytes, SWAP_PATIENCE, random).await {
+                    Ok(revision) => revision,
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+        };
+        Ok(self.begins_in_an_empty_place(&fresh).await?.map(|()| (revision, fresh)))
     }
 
     /// The job that has begun, as this master goes on with it: it is this one's job, with its numbers of members, which are
@@ -169,12 +204,14 @@ impl Keeper<'_> {
             found.job.job.0,
             words.join("; ")
         );
+        let is_free = found.is_untouched();
         ensure!(
-            found.checkpoint_place == self.fresh.checkpoint_place,
+            is_free || found.checkpoint_place == self.fresh.checkpoint_place,
             "this job's checkpoints lie in {}, not in {}: give --checkpoints as before",
             place(&found),
             place(&self.fresh)
         );
+        let found = Document { checkpoint_place: self.fresh.checkpoint_place.clone(), ..found };
         if found.told.as_ref().is_some_and(|told| told.started == self.spec.live()) {
             return Ok(found);
         }
@@ -185,11 +222,11 @@ impl Keeper<'_> {
 
     /// Makes the place this job's. Refuses one with another job's checkpoints, or where another has begun: this one's would be written over
     /// them.
-    async fn begins_in_an_empty_place(&self) -> anyhow::Result<Result<(), StoreError>> {
+    async fn begins_in_an_empty_place(&self, fresh: &Document) -> anyhow::Result<Result<(), StoreError>> {
         let begun = async {
             let is_empty = checkpoints::list(self.storage).await?.is_empty();
             if is_empty {
-                checkpoints::claim(self.storage, &self.fresh.job.job.0).await?;
+                checkpoints::claim(self.storage, &fresh.job.job.0, fresh.identity.as_deref()).await?;
             }
             Ok(is_empty)
         };
@@ -212,7 +249,9 @@ impl Keeper<'_> {
     /// not answer, or cannot be written, holds up no job that trains; nor does another word there one that has saved: since then nobody
     /// has begun in it, so the word is damaged.
     async fn keeps_its_place(&self, document: &Document) -> anyhow::Result<()> {
-        let claimed = timeout(CLAIM_PATIENCE, checkpoints::claim(self.storage, &document.job.job.0));
+        let identity = document.identity.as_deref();
+        let claimed =
+            timeout(CLAIM_PATIENCE, checkpoints::claim(self.storage, &document.job.job.0, identity));
         match claimed.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(StorageError::Taken { .. })) if document.checkpoints_named == 0 => Err(self.taken().await),
@@ -256,10 +295,14 @@ impl Keeper<'_> {
         }
     }
 
-    /// Gives the place back if nothing was saved there, and this master knows it: one that does not lead does not.
+    /// Gives the place back if nothing was saved there and nothing will be: nothing was ever trained, or the job is over. Else the job goes
+    /// on from its store, and needs the place. A master that does not lead does not know.
     async fn release(&self, service: &MasterService) {
-        let has_named_none = |machine: &mut Machine, _| machine.document().checkpoints_named == 0;
-        if service.with(has_named_none) != Some(true) {
+        let is_left = |machine: &mut Machine, _| {
+            let document = machine.document();
+            document.is_untouched() || (document.end.is_some() && document.checkpoints_named == 0)
+        };
+        if service.with(is_left) != Some(true) {
             return;
         }
         let stays = "the place stays this job's although nothing was saved there";

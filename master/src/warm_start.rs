@@ -35,7 +35,7 @@ pub(crate) async fn pinned(
     let Some((place, file)) = asked else { return Ok(None) };
     // A store that does not answer or holds something else is met again when this master is elected.
     let begun = store.load().await.ok().flatten().and_then(|(_, bytes)| Document::from_bytes(&bytes).ok());
-    let known = begun.and_then(|document| document.job.warm_start);
+    let known = begun.filter(Document::has_begun).and_then(|document| document.job.warm_start);
     if let Some(known) = known.filter(|known| known.place == place && known.file == file) {
         return Ok(Some(known));
     }
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(first.as_ref().map(|pinned| pinned.bytes), Some(10));
         let job = JobSettings { warm_start: first.clone(), ..fixture::settings(8, 1, 4, 1) };
         let document = Document::new(job, Wanted { pservers: 1, trainers: 1, replicas: 0, exclude_max: 0 });
-        store.swap(None, document.to_bytes().into()).await.unwrap();
+        store.swap(None, document.elected("m1").to_bytes().into()).await.unwrap();
         std::fs::remove_file(folder.path().join("m")).unwrap();
         assert_eq!(pinned(asked, &store).await.unwrap(), first);
     }

@@ -361,6 +361,26 @@ GUARDS = [
         (MASTER + "runs.rs", "self.until.min(self.course.barrier(front)).min(", "self.until.min("),
     ),
     guard(
+        "claimed-by-identity",
+        "of two jobs of one name in one empty place the second is refused",
+        (MASTER + "keeper.rs", "checkpoints::claim(self.storage, &fresh.job.job.0, fresh.identity.as_deref())", "checkpoints::claim(self.storage, &fresh.job.job.0, None)"),
+    ),
+    guard(
+        "left-by-this-very-job",
+        "what another job of the same name has saved is not removed",
+        (MASTER + "keeper/storing.rs", " || manifest.identity != elected.identity", ""),
+    ),
+    guard(
+        "another-place-is-empty",
+        "a job in which nothing is trained moves to no place that holds checkpoints",
+        (MASTER + "keeper.rs", "if !has_moved {", "if true {"),
+    ),
+    guard(
+        "identity-before-the-claim",
+        "a job has one identity, whatever its masters die between",
+        (MASTER + "keeper.rs", "found.map_or((None, None), |(revision, found)| (Some(revision), found.identity));", "found.map_or((None, None), |(revision, _)| (Some(revision), None));"),
+    ),
+    guard(
         "recorded-of-one-history",
         "hashes of an earlier history are not taken for those of this one",
         (MASTER + "recording.rs", "if rewind != self.rewind || at >= blocks {", "if at >= blocks {"),

@@ -19,18 +19,22 @@ impl Keeper<'_> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let ((job, master_term), steps) = loop {
+            let (by, steps) = loop {
                 let changed = service.changed().notified();
                 let due = service.with(|machine, now| {
                     let steps = machine.hashes_to_write(now)?;
-                    Some(((machine.document().job.job.clone(), machine.document().master_term), steps))
+                    let document = machine.document();
+                    let (job, identity) = (document.job.job.0.clone(), document.identity.clone());
+                    Some((
+                        recorded::Writer { job, identity, master_term: document.master_term, attempt },
+                        steps,
+                    ))
                 });
                 match due.flatten() {
                     Some(due) => break due,
                     None => drop(tokio::time::timeout(look(service), changed).await),
                 }
             };
-            let by = recorded::Writer { job: job.0, master_term, attempt };
             let written = self.answered("writing hashes", recorded::write(self.storage, &by, &steps)).await;
             service.with(|machine, now| machine.hashes_written(written.is_ok(), now));
             match written {

@@ -106,7 +106,9 @@ impl Keeper<'_> {
         let mut left = Vec::new();
         for checkpoint in unneeded(elected, &found) {
             match checkpoints::load_unrecorded(self.storage, checkpoint).await {
-                Ok((_, manifest)) if manifest.settings.job != elected.job.job => {
+                Ok((_, manifest))
+                    if manifest.settings.job != elected.job.job || manifest.identity != elected.identity =>
+                {
                     tracing::warn!(%checkpoint, job = %manifest.settings.job, "another job's checkpoint lies among this one's: it stays");
                 }
                 Ok(_) | Err(StorageError::Missing { .. }) => left.push(checkpoint),

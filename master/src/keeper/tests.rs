@@ -131,7 +131,9 @@ async fn whoever_is_elected_writes_a_higher_term_before_it_says_a_word() {
     .await;
     let first = stored(&store).await.1;
     assert_eq!((first.master_term, first.routing_version, first.master.as_str()), (1, 1, "m1"));
-    assert_eq!(first, fresh(1, 0).elected("m1"));
+    let identity = first.identity.clone();
+    assert!(identity.is_some());
+    assert_eq!(first, Document { identity, ..fresh(1, 0) }.elected("m1"));
 
     let (other, service) = (store.another(), MasterService::new());
     let keeper = self::keeper(&other, &wire, "m2");
@@ -199,7 +201,7 @@ async fn a_swap_whose_answer_was_lost_is_settled_and_nobody_steps_down() {
 #[tokio::test(start_paused = true)]
 async fn other_wishes_make_no_other_job_and_of_members_those_in_the_store_hold_of_copies_ones_own() {
     let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());
-    put(&store, None, &fresh(3, 2)).await;
+    put(&store, None, &fresh(3, 2).elected("m0")).await;
     let mut keeper = keeper(&store, &wire, "m1");
     keeper.fresh.wanted = Wanted { pservers: 1, trainers: 9, replicas: 1, exclude_max: 4 };
     let checks = Checks { environment: EnvironmentRule::Warn, verify_millionths: 64, record_hashes: 10 };

@@ -307,7 +307,7 @@ impl Machine {
             written,
         );
         match manifest {
-            Ok(manifest) => Some(manifest),
+            Ok(manifest) => Some(CheckpointManifest { identity: self.document.identity.clone(), ..manifest }),
             Err(fault) => {
                 tracing::error!(%fault, checkpoint = %named.checkpoint, "pieces make no checkpoint: another is named");
                 (self.under_way.is_abandoned, self.is_changed) = (true, true);

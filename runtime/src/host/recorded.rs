@@ -20,6 +20,9 @@ const OBJECT_BYTES_MAX: u64 = 1 << 30;
 struct Line {
     format: u32,
     job: String,
+    /// Absent in lines of a job that began under a build that knew names alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
     version: u64,
     step: u64,
     rewind: u64,
@@ -34,6 +37,8 @@ struct Line {
 pub struct Writer {
     /// The job.
     pub job: String,
+    /// What tells it from others of its name, if anything does.
+    pub identity: Option<String>,
     /// The term of its master.
     pub master_term: u32,
     /// Counted by that master.
@@ -46,16 +51,18 @@ pub struct Writer {
 /// The place cannot be reached or written.
 pub async fn write(storage: &Storage, by: &Writer, steps: &[StepHashes]) -> Result<(), StorageError> {
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return Ok(()) };
-    let Writer { job, master_term, attempt } = by;
+    let Writer { job, identity, master_term, attempt } = by;
     let (from, to) = (first.version.0, last.version.0);
     // By the job as well: another may have begun here before, and left no checkpoint.
-    let name = format!("{FOLDER}/{from:010}-{to:010}.{master_term}-{attempt}.{job}.jsonl");
+    let which = identity.as_ref().map_or_else(String::new, |identity| format!(".{identity}"));
+    let name = format!("{FOLDER}/{from:010}-{to:010}.{master_term}-{attempt}.{job}{which}.jsonl");
     let mut content = Vec::new();
     for step in steps {
         let hex = |hashes: &Vec<u64>| hashes.iter().map(|hash| format!("{hash:016x}")).collect::<String>();
         let line = Line {
             format: FORMAT,
             job: job.clone(),
+            identity: identity.clone(),
             version: step.version.0,
             step: step.step,
             rewind: step.rewind.0,
@@ -73,8 +80,12 @@ pub async fn write(storage: &Storage, by: &Writer, steps: &[StepHashes]) -> Resu
 ///
 /// # Errors
 /// As [`Recorded::look`].
-pub async fn read(storage: &Storage, job: &str) -> Result<BTreeMap<u64, StepHashes>, StorageError> {
-    let mut recorded = Recorded::of(job, 0..=u64::MAX);
+pub async fn read(
+    storage: &Storage,
+    job: &str,
+    identity: Option<&str>,
+) -> Result<BTreeMap<u64, StepHashes>, StorageError> {
+    let mut recorded = Recorded::of(job, identity, 0..=u64::MAX);
     recorded.look(storage).await?;
     Ok(recorded.take())
 }
@@ -82,7 +93,7 @@ pub async fn read(storage: &Storage, job: &str) -> Result<BTreeMap<u64, StepHash
 /// The recorded steps of a job, to which more of them come.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    job: String,
+    job: (String, Option<String>),
     range: RangeInclusive<u64>,
     steps: BTreeMap<u64, StepHashes>,
     /// The last there is, whether or not it is in the range.
@@ -92,10 +103,11 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Those in a range of steps.
-    pub fn of(job: &str, range: RangeInclusive<u64>) -> Recorded {
+    /// Those in a range of steps. A job that has no identity has the lines without one.
+    pub fn of(job: &str, identity: Option<&str>, range: RangeInclusive<u64>) -> Recorded {
         let (steps, objects) = (BTreeMap::new(), BTreeSet::new());
-        Recorded { job: job.to_owned(), range, steps, last: None, objects }
+        let job = (job.to_owned(), identity.map(str::to_owned));
+        Recorded { job, range, steps, last: None, objects }
     }
 
     /// What was read since this was asked last, by step.
@@ -142,7 +154,7 @@ impl Recorded {
     }
 }
 
-fn parsed(line: &[u8]) -> Result<(String, StepHashes), String> {
+fn parsed(line: &[u8]) -> Result<((String, Option<String>), StepHashes), String> {
     let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     if line.format != FORMAT {
         return Err(format!("it is of format {}, this build reads {FORMAT}", line.format));
@@ -158,7 +170,7 @@ fn parsed(line: &[u8]) -> Result<(String, StepHashes), String> {
         return Err(format!("the hashes of step {} are not what was written", line.step));
     }
     let (version, rewind) = (Version(line.version), Rewind(line.rewind));
-    Ok((line.job, StepHashes { version, step: line.step, rewind, blocks }))
+    Ok(((line.job, line.identity), StepHashes { version, step: line.step, rewind, blocks }))
 }
 
 fn crc32(blocks: &[Vec<u64>]) -> u32 {
@@ -179,21 +191,21 @@ mod tests {
     }
 
     fn by(job: &str, attempt: u64) -> Writer {
-        Writer { job: job.to_owned(), master_term: 1, attempt }
+        Writer { job: job.to_owned(), identity: None, master_term: 1, attempt }
     }
 
     #[tokio::test]
     async fn what_is_written_is_read_and_of_a_step_that_was_made_twice_the_later() {
         let storage = Storage::over(Arc::new(InMemory::new()), "memory");
-        assert!(read(&storage, "a").await.unwrap().is_empty());
+        assert!(read(&storage, "a", None).await.unwrap().is_empty());
         write(&storage, &by("a", 1), &[step(10, 5, 1), step(20, 5, 2)]).await.unwrap();
         write(&storage, &by("a", 2), &[step(20, 9, 3)]).await.unwrap();
         write(&storage, &by("a", 3), &[step(20, 5, 2)]).await.unwrap();
         // Of another job in this place.
         write(&storage, &by("b", 1), &[step(10, 7, 8)]).await.unwrap();
-        let steps: Vec<StepHashes> = read(&storage, "a").await.unwrap().into_values().collect();
+        let steps: Vec<StepHashes> = read(&storage, "a", None).await.unwrap().into_values().collect();
         assert_eq!(steps, [step(10, 5, 1), step(20, 9, 3)]);
-        let mut recorded = Recorded::of("a", 0..=15);
+        let mut recorded = Recorded::of("a", None, 0..=15);
         recorded.look(&storage).await.unwrap();
         assert_eq!((recorded.take().into_keys().collect::<Vec<_>>(), recorded.last()), (vec![10], Some(20)));
         write(&storage, &by("a", 4), &[step(15, 9, 3)]).await.unwrap();
@@ -203,6 +215,20 @@ mod tests {
             [15],
             "what was taken does not come again"
         );
+    }
+
+    #[tokio::test]
+    async fn of_jobs_of_one_name_each_reads_its_own_steps_and_names_of_objects_never_meet() {
+        let storage = Storage::over(Arc::new(InMemory::new()), "memory");
+        let jobs = [None, Some("1f"), Some("2e")];
+        for (identity, hash) in jobs.into_iter().zip(1..) {
+            let by = Writer { identity: identity.map(str::to_owned), ..by("a", 1) };
+            write(&storage, &by, &[step(10, 4 - hash, hash)]).await.unwrap();
+        }
+        for (identity, hash) in jobs.into_iter().zip(1..) {
+            let steps = read(&storage, "a", identity).await.unwrap();
+            assert_eq!(steps.into_values().collect::<Vec<_>>(), [step(10, 4 - hash, hash)], "{identity:?}");
+        }
     }
 
     #[tokio::test]
@@ -221,7 +247,7 @@ mod tests {
         ] {
             storage.delete(&name).await.unwrap();
             storage.put(&name, text.replace(from, to).into()).await.unwrap();
-            let error = read(&storage, "a").await.unwrap_err().to_string();
+            let error = read(&storage, "a", None).await.unwrap_err().to_string();
             assert!(error.contains(words) && error.contains(&name), "{from}: {error}");
         }
     }

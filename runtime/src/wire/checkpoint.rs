@@ -68,6 +68,7 @@ impl From<&CheckpointManifest> for proto::CheckpointManifest {
             cut: manifest.cut.map(|cut| proto::Cut { rewind: cut.rewind.0, version: cut.version.0 }),
             files: manifest.files.iter().map(Into::into).collect(),
             pieces: manifest.pieces.iter().map(Into::into).collect(),
+            identity: manifest.identity.clone().unwrap_or_default(),
         }
     }
 }
@@ -84,6 +85,7 @@ impl TryFrom<proto::CheckpointManifest> for CheckpointManifest {
             cut: wire.cut.map(|cut| Cut { rewind: Rewind(cut.rewind), version: Version(cut.version) }),
             files: wire.files.into_iter().map(|file| file_of(file, wire.checkpoint)).collect(),
             pieces: wire.pieces.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            identity: Some(wire.identity).filter(|identity| !identity.is_empty()),
         };
         manifest.check().map_err(|fault| malformed(&fault.subject, fault.what))?;
         Ok(manifest)

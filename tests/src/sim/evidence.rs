@@ -131,7 +131,9 @@ impl Evidence {
         tokio::time::sleep(world.scenario.ttl).await;
         // A job ends well though what its last checkpoint rests on is damaged: nobody has read that since. What it wrote is judged.
         let storage = world.storage_as_written().await;
-        let recorded = recorded::read(&storage, JOB).await.map_err(|error| error.to_string());
+        let identity = world.history.documents().last().and_then(|document| document.identity.clone());
+        let recorded =
+            recorded::read(&storage, JOB, identity.as_deref()).await.map_err(|error| error.to_string());
         let (mut status, mut trained) = (None, Err(String::from("the master does not answer")));
         // Blocks may still be on their way to a pserver that has just come.
         for _ in 0..20 {

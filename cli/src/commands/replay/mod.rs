@@ -164,7 +164,7 @@ async fn play(
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
     let storage = Storage::open(&place(&job.plan.folder)).await?;
-    let mut recorded = Recorded::of(&job.plan.name, 0..=u64::MAX);
+    let mut recorded = Recorded::of(&job.plan.name, None, 0..=u64::MAX);
     loop {
         let goes_on = job.tick().await;
         job.notes.drain(..).for_each(|note| progress.say(&note));
@@ -256,7 +256,8 @@ impl ReplayArguments {
             let copied = checkpoints::copy(storage, &to, entry.checkpoint).await;
             copied.context("the run goes on, and may have removed it for newer ones: try again")?;
         }
-        checkpoints::claim(&to, &name).await?;
+        // Its name is no other replay's, so that it has no identity beside.
+        checkpoints::claim(&to, &name, None).await?;
         let state = store::open(&folder.state().display().to_string(), &Security::Loopback, None)?;
         state.swap(None, replayed.to_bytes().into()).await?;
         // Relative paths are the run's.

@@ -108,7 +108,8 @@ impl Original {
             return Err(Exit::Usage(why).into());
         }
         let wanted = made..=steps.map_or(all, |Steps(_, last)| last);
-        let mut recorded = Recorded::of(&self.document.job.job.0, wanted);
+        let identity = self.document.identity.as_deref();
+        let mut recorded = Recorded::of(&self.document.job.job.0, identity, wanted);
         match recorded.look(&self.storage).await {
             Ok(()) => {}
             Err(error) if inspects => note!("recorded hashes cannot be read, and are not compared: {error}"),

@@ -274,7 +274,7 @@ async fn what_masters_have_left_is_removed_by_the_next_though_it_takes_many_atte
     let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());
     let place = Arc::new(Frail::default());
     let keeper = over(&store, &wire, &place);
-    put(&store, None, &with_history()).await;
+    put(&store, None, &with_history().elected("m0")).await;
     let folder = |number: u64| CheckpointId(number).folder();
     for number in 1..=7 {
         let name = format!("{}/pserver-1.1-1.blocks", folder(number));
@@ -288,4 +288,30 @@ async fn what_masters_have_left_is_removed_by_the_next_though_it_takes_many_atte
     let stays: Vec<String> = [2, 3, 4, 6, 7].map(folder).into_iter().chain(["notes".to_owned()]).collect();
     assert_eq!(keeper.storage.folders().await.unwrap(), stays);
     assert_eq!(place.failing.load(SeqCst), 0);
+}
+
+/// Two jobs of one name in one place, whose claim somebody has removed: what one has saved is nothing that the other has left.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_of_another_job_of_this_name_is_not_removed() {
+    for is_own in [true, false] {
+        let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());
+        let keeper = over(&store, &wire, &Arc::new(Frail::default()));
+        beside(&[(&keeper, &service)], async {
+            let mut call = 0;
+            let [p0, _] = copied(&service, &mut call).await;
+            let word = written(&told(&service).unwrap());
+            let file = &word.written[0].file;
+            keeper.storage.put(&file.object(), vec![0; file.bytes as usize].into()).await.unwrap();
+            says(&service, p0, &mut call, word);
+            until(|| !told(&service).unwrap().checkpoints.is_empty()).await;
+        })
+        .await;
+        let identity = if is_own { stored(&store).await.1.identity } else { Some(String::from("1f")) };
+        let (others_store, service) = (MemoryStore::new(), MasterService::new());
+        let document = Document { identity, checkpoints_named: 1, ..fresh(2, 1) };
+        put(&others_store, None, &document.elected("m0")).await;
+        let other = Keeper { store: &others_store, ..keeper };
+        beside(&[(&other, &service)], sleep(Duration::from_secs(5))).await;
+        assert_eq!(other.storage.folders().await.unwrap().is_empty(), is_own);
+    }
 }

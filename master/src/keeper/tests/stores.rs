@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[tokio::test(start_paused = true)]
 async fn another_jobs_store_is_refused_and_left_alone() {
     let wire = Wire::default();
-    let mut of_other_settings = fresh(1, 0);
+    let mut of_other_settings = fresh(1, 0).elected("m0");
     of_other_settings.job.seed += 1;
     let cases = [
         (of_other_settings.to_bytes(), "--seed was 8 and is now 7"),

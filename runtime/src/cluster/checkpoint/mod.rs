@@ -127,6 +127,8 @@ pub struct CheckpointManifest {
     /// In block order, every block whole. A bucket's newest state comes first, in slot order; where that is a delta, what it
     /// rests on follows, newest first, down to a state that has everything.
     pub pieces: Vec<PieceRef>,
+    /// What tells the job from others of its name; `None` where a build that knew names alone has begun it.
+    pub identity: Option<String>,
 }
 
 impl CheckpointManifest {
@@ -148,6 +150,7 @@ impl CheckpointManifest {
             cut,
             files: Vec::new(),
             pieces: Vec::new(),
+            identity: None,
         };
         for WrittenFile { file, pieces } in written {
             let index = manifest.files.len() as u32;

@@ -1,10 +1,12 @@
 //! Directed traces of masters: one is killed, or another leads, between what it has written and what it tells. Each is built
 //! by hand out of real roles; the numbers are those of the traces that broke earlier wordings of the rules.
 
-use shoal_runtime::host::store::SwapFault;
+use shoal_runtime::host::store::{MemoryStore, SwapFault};
+use shoal_tests::sim::host::HostState;
 use shoal_tests::sim::run::in_paused_time;
 use shoal_tests::sim::scenario::Scenario;
 use shoal_tests::sim::stage::{FIRST, SECOND, Stage, THIRD, millis, rewinds};
+use shoal_tests::sim::world::World;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -114,5 +116,35 @@ fn a_late_registration_of_an_older_life_does_not_end_the_newer_one() {
         assert_eq!(late.so_far(), 2);
         stage.trainer("heir", Duration::ZERO);
         assert_eq!(rewinds(&stage.finished().await), Some(1));
+    });
+}
+
+/// Two masters by hand, each with a store of its own, both of the default name, over one place: whoever is second is refused before it names
+/// a checkpoint, so that none of the first is removed.
+#[test]
+fn of_two_masters_of_one_name_over_one_place_the_second_ends_and_no_checkpoint_is_lost() {
+    in_paused_time(async {
+        let scenario = |seed| Scenario { checkpoint_steps: 1, ..Scenario::quiet(seed) };
+        let mut stage = Stage::set(scenario(7));
+        let storage = stage.world.storage.clone();
+        let began = stage.until("the first has begun", |document| document.has_begun()).await;
+        let mut other = World::start_over(scenario(8), MemoryStore::new(), storage.clone(), true);
+        other.start_trainer("other");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(other.masters[0].state(), HostState::Crashed, "it has given up");
+        let lines = other.network.trace().lines().join("\n");
+        let whose = format!("is the place of sim (identity {})", began.identity.unwrap());
+        assert!(lines.contains(&whose), "{lines}");
+        assert!(other.history.documents().iter().all(|document| !document.has_begun()));
+        stage.trainer("only", millis(5));
+        let place = stage.world.place.clone().unwrap();
+        let evidence = stage.finished().await;
+        let last = evidence.history.documents().last().cloned().unwrap();
+        assert!(last.checkpoints_named >= 2, "{}", last.checkpoints_named);
+        let objects = place.objects().await;
+        for kept in &last.checkpoints {
+            let manifest = kept.record.checkpoint.manifest_object();
+            assert!(objects.contains_key(&manifest), "{manifest} is gone");
+        }
     });
 }

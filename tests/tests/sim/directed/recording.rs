@@ -155,7 +155,8 @@ fn a_copy_that_differs_fails_the_job_although_the_step_was_durable_before_the_co
             alters.on();
             let storage = stage.world.storage.clone();
             let is_durable = async || {
-                let steps = recorded::read(&storage, JOB).await.unwrap();
+                let identity = stage.document().await.identity;
+                let steps = recorded::read(&storage, JOB, identity.as_deref()).await.unwrap();
                 steps.values().any(|step| step.version.0 == altered.load(Relaxed))
             };
             while is_late && !(altered.load(Relaxed) > 0 && is_durable().await) {
