@@ -289,7 +289,7 @@ impl Keeper<'_> {
                         place = self.storage.place(),
                         what,
                         "the place of checkpoints does not answer"
-                    )
+                    );
                 }
             }
         }

@@ -228,8 +228,8 @@ GUARDS = [
         "a document is persisted before anybody is told",
         (
             MASTER + "keeper.rs",
-            "let bytes = document.to_bytes().into();\n",
-            "let bytes = document.to_bytes().into();\n                service.with(|machine, now| machine.adopt(document.clone(), now));\n                service.changed().notify_waiters();\n",
+            "let bytes = document.to_bytes().into();\n                let _swap",
+            "let bytes = document.to_bytes().into();\n                service.with(|machine, now| machine.adopt(document.clone(), now));\n                service.changed().notify_waiters();\n                let _swap",
         ),
     ),
     guard(

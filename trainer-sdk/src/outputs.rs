@@ -30,6 +30,8 @@ pub(crate) struct Outputs {
     job: Bytes,
     is_claimed: AtomicBool,
     patience: Duration,
+    /// Time in which the master tells a trainer of new exclusions.
+    news: Duration,
 }
 
 /// Whose a place is.
@@ -52,6 +54,7 @@ impl Outputs {
             job: Bytes::copy_from_slice(job.job.0.as_bytes()),
             is_claimed: AtomicBool::new(false),
             patience,
+            news: Duration::from_millis(job.lease_ttl_millis),
         };
         outputs.patiently(|| outputs.check_place()).await?;
         Ok(Some(outputs))
@@ -104,13 +107,28 @@ impl Outputs {
         Failed::ForGood(format!("{place}: {why}: name an empty place, or remove what is there, {CLAIM} too"))
     }
 
-    /// Writes a part; durable when it returns. `may_differ`: whether records were excluded since it may have been written.
-    pub(crate) async fn write(&self, part: u64, content: Bytes, may_differ: bool) -> Result<(), TrainError> {
-        let (name, content) = (&name(part), &content);
+    /// Writes a part that was made under the exclusions of number `list`; durable when it returns. `newest`: the number of those that are
+    /// known now. A part of an older list than the newest is not written: what was computed with it is refused, and made again.
+    ///
+    /// # Errors
+    /// The place fails for longer than it is tried, is another job's, or has other content for the part under the same exclusions.
+    pub(crate) async fn write(
+        &self,
+        part: u64,
+        content: Bytes,
+        list: u64,
+        newest: impl Fn() -> u64,
+    ) -> Result<(), TrainError> {
+        let (name, content, newest) = (&name(part), &content, &newest);
         self.patiently(|| async move {
+            if newest() > list {
+                return Ok(());
+            }
             self.claim().await?;
             match self.storage.put(name, content.clone()).await {
-                Err(StorageError::Taken { .. }) if may_differ => {
+                // Whoever wrote it may know of exclusions of which this trainer has yet to hear.
+                Err(StorageError::Taken { .. }) if self.hears_of_newer(list, newest).await => Ok(()),
+                Err(StorageError::Taken { .. }) if list > 0 => {
                     self.storage.delete(name).await?;
                     Ok(self.storage.put(name, content.clone()).await?)
                 }
@@ -123,6 +141,15 @@ impl Outputs {
             }
         })
         .await
+    }
+
+    /// Waits for newer exclusions than `list`. False if there are none within a time to live.
+    async fn hears_of_newer(&self, list: u64, newest: &impl Fn() -> u64) -> bool {
+        let until = Instant::now() + self.news;
+        while newest() <= list && Instant::now() < until {
+            tokio::time::sleep(self.news / 16).await;
+        }
+        newest() > list
     }
 
     /// Tries until it is done, for so long as a storage that fails is worth it.
@@ -245,13 +272,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let outputs = open(folder.path(), "a").await.unwrap();
         for _ in 0..2 {
-            outputs.write(4, Bytes::from_static(b"same"), false).await.unwrap();
+            outputs.write(4, Bytes::from_static(b"same"), 0, || 0).await.unwrap();
         }
-        let other = outputs.write(4, Bytes::from_static(b"other"), false).await.unwrap_err();
+        let other = outputs.write(4, Bytes::from_static(b"other"), 0, || 0).await.unwrap_err();
         assert!(other.to_string().contains("function of its arguments"), "{other}");
         assert_eq!(&outputs.storage.read(&name(4), 100).await.unwrap()[..], b"same");
-        outputs.write(4, Bytes::from_static(b"other"), true).await.unwrap();
+        outputs.write(4, Bytes::from_static(b"other"), 1, || 1).await.unwrap();
         assert_eq!(&outputs.storage.read(&name(4), 100).await.unwrap()[..], b"other");
+    }
+
+    /// One trainer has computed a part before a record was left out, and another since.
+    #[tokio::test]
+    async fn a_part_of_fewer_exclusions_never_takes_the_place_of_one_of_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let [early, late] =
+            [open(folder.path(), "a").await.unwrap(), open(folder.path(), "a").await.unwrap()];
+        late.write(4, Bytes::from_static(b"new"), 1, || 1).await.unwrap();
+        // It knows of the exclusion by now.
+        early.write(4, Bytes::from_static(b"old"), 0, || 1).await.unwrap();
+        // It hears of it while it wonders.
+        let asked = std::cell::Cell::new(0);
+        let newest = || {
+            asked.set(asked.get() + 1);
+            u64::from(asked.get() > 3)
+        };
+        early.write(4, Bytes::from_static(b"old"), 0, newest).await.unwrap();
+        assert_eq!(&early.storage.read(&name(4), 100).await.unwrap()[..], b"new");
     }
 
     #[tokio::test]
@@ -267,9 +313,9 @@ mod tests {
             0,
             "nothing is written before there is something"
         );
-        first.write(0, Bytes::from_static(b"0"), false).await.unwrap();
-        beside.write(1, Bytes::from_static(b"1"), false).await.unwrap();
-        let late = other.write(2, Bytes::from_static(b"2"), false).await.unwrap_err().to_string();
+        first.write(0, Bytes::from_static(b"0"), 0, || 0).await.unwrap();
+        beside.write(1, Bytes::from_static(b"1"), 0, || 0).await.unwrap();
+        let late = other.write(2, Bytes::from_static(b"2"), 0, || 0).await.unwrap_err().to_string();
         assert!(late.contains("another job") && late.contains("empty place"), "{late}");
         assert!(!folder.path().join(name(2)).exists(), "nothing of it is among the others'");
         let again = open(folder.path(), "b").await.unwrap_err().to_string();

@@ -138,7 +138,7 @@ impl Events {
         match (of(before), of(status)) {
             (None, Some((_, cause))) => self.say(at, "fault", format!("the job stands still: {cause}")),
             (Some((was, _)), Some((is, cause))) if was != is => {
-                self.say(at, "fault", format!("the job waits: {cause}"))
+                self.say(at, "fault", format!("the job waits: {cause}"));
             }
             (Some(_), None) => self.say(at, "heal", "the job goes on".to_owned()),
             _ => {}

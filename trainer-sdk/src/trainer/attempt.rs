@@ -88,6 +88,8 @@ pub(super) struct Computed<T> {
     pub(super) negative_zeros: u64,
     /// Of outputs the part that is to be written before anything is pushed.
     pub(super) part: Option<Bytes>,
+    /// The number of the exclusions that it was computed under.
+    pub(super) list: u64,
 }
 
 /// One microbatch, ready for the step function.
@@ -197,17 +199,18 @@ impl Attempt {
             self.inspect(inspection, model, parameters, &records, sums);
         }
         let sums = sums.and_then(|sums| self.finished(sums, &records));
+        let list = self.exclusions.number;
         let (mut sum, part) = match sums {
             Ok(finished) => finished,
             Err(fault) => {
                 let outcome =
                     self.complained(fault, &records, |records| self.call(model, parameters, records).err());
-                return Computed { outcome, records: count, negative_zeros: 0, part: None };
+                return Computed { outcome, records: count, negative_zeros: 0, part: None, list };
             }
         };
         let negative_zeros = sum.settle(&self.names.rounded);
         let outcome = go_on(sum).map_or_else(Outcome::Lost, Outcome::Done);
-        Computed { outcome, records: count, negative_zeros, part }
+        Computed { outcome, records: count, negative_zeros, part, list }
     }
 
     fn finished(

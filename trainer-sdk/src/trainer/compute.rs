@@ -87,15 +87,15 @@ impl Trainer {
 
     /// Counts a microbatch, and writes its outputs.
     async fn computed<T>(&self, ready: &Ready, at: usize, computed: Computed<T>) -> Result<Outcome<T>, Stop> {
-        let Computed { outcome, records, negative_zeros, part } = computed;
+        let Computed { outcome, records, negative_zeros, part, list } = computed;
         self.session.meter.count(|counters| {
             counters.microbatches += 1;
             counters.negative_zeros += negative_zeros;
             counters.records += records;
         });
         if let (Some(part), Some(outputs)) = (part, &self.session.outputs) {
-            let may_differ = self.session.exclusions.present().number > 0;
-            outputs.write(ready.task.microbatches[at].index, part, may_differ).await?;
+            let newest = || self.session.exclusions.present().number;
+            outputs.write(ready.task.microbatches[at].index, part, list, newest).await?;
         }
         Ok(outcome)
     }

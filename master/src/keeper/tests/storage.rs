@@ -42,7 +42,7 @@ impl Frail {
 
     async fn answer(&self, is_write: bool) {
         if self.swallows.load(SeqCst) {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         self.waiting.fetch_add(1, SeqCst);
         while self.hangs.load(SeqCst) || (is_write && self.hangs_at_writes.load(SeqCst)) {
