@@ -96,21 +96,27 @@ impl Watch<'_> {
         self.unpublished(job).filter(|cause| cause.reason != Reason::PserverStuck)
     }
 
+    /// The trainer waits for data, or for a place of predictions.
+    fn input(&self, peer: &Peer<'_>) -> Option<Cause> {
+        if let Some(wait) = peer.wait(WaitKind::Storage) {
+            return Some(self.storage(&format!("trainer {:?}", peer.name), wait));
+        }
+        let wait = peer.wait(WaitKind::Data)?;
+        Some(Cause {
+            reason: Reason::Data,
+            subject: wait.subject.clone(),
+            age: wait.age,
+            text: format!("trainer {:?} reads {} {}", peer.name, wait.subject, lasting(wait)),
+            way_out: String::from(
+                "see that the data can be reached from the trainer's host: mounts, buckets, credentials",
+            ),
+        })
+    }
+
     /// The trainer has yet to compute.
     fn computing(&self, peer: &Peer<'_>, task: &str, renewed: std::time::Duration) -> Cause {
-        if let Some(wait) = peer.wait(WaitKind::Storage) {
-            return self.storage(&format!("trainer {:?}", peer.name), wait);
-        }
-        if let Some(wait) = peer.wait(WaitKind::Data) {
-            return Cause {
-                reason: Reason::Data,
-                subject: wait.subject.clone(),
-                age: wait.age,
-                text: format!("trainer {:?} reads {} {}", peer.name, wait.subject, lasting(wait)),
-                way_out: String::from(
-                    "see that the data can be reached from the trainer's host: mounts, buckets, credentials",
-                ),
-            };
+        if let Some(cause) = self.input(peer) {
+            return cause;
         }
         if let Some(wait) = peer.wait(WaitKind::Program) {
             return Cause {
@@ -155,7 +161,7 @@ impl Watch<'_> {
                 ),
             };
         };
-        if let Some(cause) = self.unanswered(&peer) {
+        if let Some(cause) = self.unanswered(&peer).or_else(|| self.input(&peer)) {
             return cause;
         }
         Cause {

@@ -124,10 +124,12 @@ fn a_task_that_nobody_asks_for_is_told_with_what_trainers_are_at() {
     job.publish_everywhere(0, TTL - 1);
     let word = TrainerWord { call: 1, ..TrainerWord::default() };
     job.hear_trainer(a, word, &[], &[], at(TTL - 1)).unwrap();
-    job.hear_waits(a, vec![wait(WaitKind::Data, "x", "")]);
-    let stands = job.stands(TTL).unwrap();
-    assert_eq!((stands.cause.reason, &*stands.cause.subject), (Reason::NobodyAsks, "a"));
-    assert!(stands.cause.text.contains("\"a\" waits for x"), "{stands:?}");
+    assert_eq!(job.reason(TTL), Some((Reason::NobodyAsks, "a".into())));
+    job.hear_waits(a, vec![wait(WaitKind::Decision, "x", "")]);
+    let text = job.stands(TTL).unwrap().cause.text;
+    assert!(text.contains("\"a\" waits for x"), "{text}");
+    job.hear_waits(a, vec![wait(WaitKind::Data, "x.recordio", "")]);
+    assert_eq!(job.reason(TTL), Some((Reason::Data, "x.recordio".into())));
 }
 
 #[test]
