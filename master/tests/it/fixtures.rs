@@ -94,7 +94,6 @@ fn document() -> Document {
         leaving: BTreeSet::from([a]),
         replacing: BTreeSet::from([b]),
         moves: BTreeMap::from([(BlockId(1), b)]),
-        // Absent from this format, as from what was written before it was there.
         identity: None,
         checkpoint_place: Some(String::from("s3://bucket")),
         named: Some(NamedCheckpoint {
