@@ -122,7 +122,7 @@ impl Watch<'_> {
                 primary.name, peer.name
             ),
             way_out: format!(
-                "see that {:?} reaches {}, and its log; shoal drain {:?} --replace moves the copy elsewhere",
+                "see that {:?} reaches {}, and its log; shoal migrate {:?} moves the copy elsewhere",
                 peer.name, primary.address, peer.name
             ),
         })
@@ -190,7 +190,7 @@ impl Watch<'_> {
                 "pserver {:?} ({}) has all that the next update of block {id} needs, and has not published it",
                 peer.name, peer.address
             ),
-            way_out: format!("see its log; shoal drain {:?} --replace moves its blocks elsewhere", peer.name),
+            way_out: format!("see its log; shoal migrate {:?} moves its blocks elsewhere", peer.name),
         })
     }
 }
