@@ -280,7 +280,7 @@ fn lacking_slots(places: Range<u64>, shape: &JobShape, reports: &Reports) -> Vec
     lacking.map(|node| first + u64::from(node.first())..first + u64::from(node.end())).collect()
 }
 
-/// How far the trainer that has a place is, as far as it has said.
+/// The progress of the trainer that holds a place, by its newest report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The trainer.
@@ -289,11 +289,11 @@ pub struct Holder {
     pub computed: u32,
     /// Microbatches of the lease.
     pub width: u32,
-    /// Whether every block answered that it has the sum.
+    /// `true` once every block has acknowledged the sum.
     pub is_pushed: bool,
-    /// Whether pservers have yet to find room for it.
+    /// `true` while the sum is computed and pservers have no room for it.
     pub waits: bool,
-    /// When it got on with it last.
+    /// The time of its last progress.
     pub renewed: Duration,
 }
 

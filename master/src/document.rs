@@ -167,8 +167,8 @@ pub struct Document {
     pub replacing: BTreeSet<Incarnation>,
     /// Primaries that are on their way to another pserver.
     pub moves: BTreeMap<BlockId, Incarnation>,
-    /// What tells this job from others of its name: the place of its checkpoints is claimed by it. `None` in a job that began under a
-    /// build that knew names alone.
+    /// A random identity, which the claim of the checkpoints' place carries: names are not unique. `None` in a job that began under a
+    /// build without identities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// Where checkpoints lie, if it was said; otherwise beside this document.
@@ -242,12 +242,12 @@ impl Document {
         }
     }
 
-    /// Whether the job has begun. Before that the document only keeps its identity: what else stands there counts for nothing.
+    /// Returns true once the job has begun. Before that only the identity counts.
     pub fn has_begun(&self) -> bool {
         self.master_term > 0
     }
 
-    /// Whether nothing was ever trained, so that nothing was saved either.
+    /// Returns true if nothing was ever trained, and so nothing saved.
     pub fn is_untouched(&self) -> bool {
         self.blocks.is_empty() && self.checkpoints_named == 0
     }

@@ -30,8 +30,8 @@ const SWAP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a place is waited for to say that it is this job's, where the job trains already, and to forget it, where this master ends.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a place is waited for in which a job is to begin. Then the office is given up, and the place is asked again by whoever is
-/// elected: a call that hangs may never be answered.
+/// The patience with a place in which a job is to begin. Then the leadership is given up, and the next leader asks again: a call that
+/// hangs may never be answered.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often it is told that a place does not answer while it is waited for.

@@ -47,7 +47,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// When it was last heard of, by the master's clock.
+    /// Returns the time of its last sign of life, by the master's clock.
     pub fn last_heard(&self) -> Duration {
         self.last_heard
     }

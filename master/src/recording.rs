@@ -1,22 +1,21 @@
-//! Recording: hashes of all blocks after every so many steps, gathered from pservers until they are durable. Pure. Nothing here ever
-//! holds up a step.
+//! Recording: hashes of all blocks after every so many steps, gathered from pservers until they are durable. Pure. It must never hold up
+//! a step.
 //!
 //! A **recorded step** goes one way:
 //!
-//! | it is | until | then |
+//! | state | until | next state |
 //! | --- | --- | --- |
-//! | gathered | every block's hashes were told, by whichever copy | whole |
+//! | gathered | every block's hashes have come, from any copy | whole |
 //! | whole | it is given out to be written | given |
-//! | given | it is durable; written in vain, it is whole again | settled |
-//! | gathered | so many later ones are whole that some of its hashes must be lost | given up, counted, settled |
+//! | given | it is durable; if the write failed, it is whole again | settled |
+//! | gathered | so many later steps are whole that some of its hashes must be lost | given up, counted, settled |
 //!
-//! What is settled pservers are told to forget, from the lowest version on: so nothing is forgotten that is not durable. A step that is
-//! durable is remembered a while longer, because followers hash later than primaries and a step needs one copy of each block only. As the
-//! job goes back, what is whole of versions that are not made again is still written; all else begins anew. Invariants:
-//! - two copies that told the same block of the same version and term told the same hashes, or the difference is found, while the step is
-//!   remembered. Under another term a version may have been made again, of sums that a program that is no function has given: the later
-//!   one counts;
-//! - what is settled grows, within one history.
+//! Pservers forget settled hashes, from the lowest version on: nothing is forgotten that is not durable. A durable step is remembered a
+//! while longer, because followers hash later than primaries and a step needs one copy of each block only. When the job goes back, whole
+//! steps of versions that are not made again are still written; all else begins anew. Invariants:
+//! - two copies that report the same block, version and term report the same hashes, or the difference is found, while the step is
+//!   remembered. Under another term a version may have been made again, of sums by a nondeterministic program: the later one counts;
+//! - within one history, settled versions only grow.
 
 use shoal_runtime::cluster::{BlockHashes, BlockId, Incarnation, Rewind, StepHashes, Term, Version};
 use std::collections::BTreeMap;
@@ -33,7 +32,7 @@ const HASHES_MAX: usize = 1 << 22;
 const SETTLED_MAX: usize = 256;
 /// Hashes of durable steps that are remembered at most, beside those of the newest: 64 MiB, as above.
 const SETTLED_HASHES_MAX: usize = 1 << 20;
-/// How long the job's end waits for what cannot be written, whether that fails or hangs.
+/// The patience of the job's end with a write of hashes that fails or hangs.
 const WRITING_PATIENCE: Duration = Duration::from_secs(30);
 /// Between two objects with steps in them, at least: a place counts its objects.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -65,13 +64,13 @@ pub struct Counters {
 pub struct Recording {
     rewind: Rewind,
     began: Duration,
-    /// From the lowest one on that is not settled, and the last durable ones before it.
+    /// Steps from the lowest unsettled one on, and the last durable ones before it.
     steps: BTreeMap<Version, Gathered>,
     /// Versions below are settled.
     below: Version,
     given_at: Option<Duration>,
     heard_at: Duration,
-    /// Since when something is given out, or was in vain, and nothing became durable.
+    /// The beginning of the time in which steps were given out and none became durable; `None` while none is given out.
     unwritten_since: Option<Duration>,
     counters: Counters,
 }
@@ -81,7 +80,7 @@ pub struct Recording {
 struct Gathered {
     /// The history that it was made in.
     rewind: Rewind,
-    /// Of each block, who told its hashes first, under the highest term. Empty once they are given up.
+    /// The first report of each block's hashes, under the highest term. Empty once they are given up.
     blocks: Vec<Option<Told>>,
     missing: usize,
     /// Hashes in all blocks.
@@ -151,7 +150,7 @@ impl Recording {
         (self.rewind, self.below) = (rewind, Version(0));
     }
 
-    /// A master before this one has settled what is below a version of a history: what is told of it is neither waited for nor counted.
+    /// Takes over the settled versions of a predecessor: reports of lower versions are neither waited for nor counted.
     pub fn settled_before(&mut self, (rewind, below): (Rewind, Version)) {
         if rewind == self.rewind && below > self.below {
             self.below = below;
@@ -159,8 +158,8 @@ impl Recording {
         }
     }
 
-    /// A pserver tells hashes, each as many as its block has; `blocks` is how many there are. What is of another history changes nothing;
-    /// what is durable is compared while it is remembered.
+    /// Takes a pserver's hashes, as many of each block as it has; `blocks` is the number of blocks. Hashes of another history are
+    /// ignored; those of durable steps are compared while the step is remembered.
     pub fn hear(
         &mut self,
         pserver: Incarnation,
@@ -236,7 +235,7 @@ impl Recording {
         by_hashes.min(count.saturating_sub(1)).max(count.saturating_sub(STEPS_MAX))
     }
 
-    /// What is settled from the lowest version on is told to pservers, and only the last of it is remembered.
+    /// Advances over settled steps: pservers are told to forget them, and the last of them stay remembered.
     fn pass_settled(&mut self) {
         let settled =
             self.steps.range(self.below..).take_while(|(_, step)| step.stage == Stage::Settled).last();

@@ -171,7 +171,7 @@ fn the_end_waits_for_a_master_that_knows_nothing_yet_and_not_for_ever_for_what_c
     assert_eq!(recording.counters(), Counters { recorded: 0, given_up: 1 });
 }
 
-/// Its predecessor had all of version 10; a follower tells its hashes of it only now.
+/// The predecessor had all of version 10; a follower reports its hashes of it only now.
 #[test]
 fn a_new_master_counts_nothing_that_its_predecessor_has_settled() {
     for is_told in [false, true] {

@@ -36,11 +36,11 @@ const LATE_CALLS_MAX: usize = 16;
 pub struct MasterService {
     leading: Arc<Mutex<Option<Leading>>>,
     signals: Arc<Signals>,
-    /// What this process waits for.
+    /// Waits of this process.
     waits: Waits,
     /// The newest refusal of a trainer that would join.
     refused: Arc<Mutex<Option<RefusedJoin>>>,
-    /// Why this process does not lead.
+    /// The reason for not leading.
     standing_by: Arc<Mutex<StandingBy>>,
     started: Instant,
 }

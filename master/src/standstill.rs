@@ -1,7 +1,7 @@
-//! The watch over the front: what a job waits for whose front has not advanced for a time to live, in one sentence with the way out.
+//! The watch over the front: the cause of a standstill, in one sentence with the way out.
 //!
-//! The machine knows it already: leases, reports, marks of copies, the checkpoint under way, and the waits that members report. This
-//! module follows them from the front to the first process or place that holds it up, and decides nothing; no decision may rest on
+//! The machine has all the facts: leases, reports, marks of copies, the checkpoint under way, and the waits that members report. This
+//! module follows them from the front to the first process or place that holds it up. It decides nothing, and no decision may rest on
 //! it. Pure. `docs/waits.md` lists every reason.
 
 mod blocks;
@@ -17,7 +17,7 @@ use shoal_runtime::cluster::waits::{Wait, WaitKind};
 use shoal_runtime::wire::proto;
 use std::time::Duration;
 
-/// Times to live without progress after which a standing job is told of unasked: in the log, in conditions and events.
+/// Times to live without progress after which the log, conditions and events report a standstill.
 const TOLD_TTLS: u32 = 3;
 
 /// The cause of a standstill.
@@ -27,27 +27,27 @@ pub(crate) struct Cause {
     pub reason: Reason,
     /// The member or the place that holds the front up, by name; empty where it is none.
     pub subject: String,
-    /// For how long it has.
+    /// Its duration.
     pub age: Duration,
     /// In a sentence.
     pub text: String,
-    /// What helps.
+    /// Advice.
     pub way_out: String,
 }
 
 /// A front that has not advanced for a time to live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standstill {
-    /// How long ago it advanced.
+    /// The time since the last advance.
     pub age: Duration,
-    /// Whether nothing is computed meanwhile either. A job with long steps is at work.
+    /// `true` if nothing is computed either; `false` while a trainer computes a long step.
     pub is_idle: bool,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
 impl Standstill {
-    /// Whether it is told of unasked, where leases live for `ttl` without progress.
+    /// Returns true once the log, conditions and events report it, where leases live for `ttl` without progress.
     pub(crate) fn is_told(&self, ttl: Duration) -> bool {
         self.is_idle && self.age >= ttl * TOLD_TTLS
     }
@@ -68,13 +68,13 @@ impl From<&Standstill> for proto::Standstill {
     }
 }
 
-/// How one process of a job stands, as far as the master knows.
+/// The state of one process of the job, as far as the master knows.
 #[derive(Clone, Copy, Debug)]
 struct Peer<'a> {
     name: &'a str,
-    /// Where a pserver listens; empty for a trainer.
+    /// A pserver's listen address; empty for a trainer.
     address: &'a str,
-    /// For how long nothing was heard of it.
+    /// The time since its last sign of life.
     silence: Duration,
     is_live: bool,
     waits: &'a [Wait],
@@ -87,7 +87,7 @@ impl Peer<'_> {
     }
 }
 
-/// What the master's process knows beside its machine.
+/// Facts about the master's process that the machine does not have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outside {
     /// The waits of the process.
@@ -99,9 +99,9 @@ pub(crate) struct Outside {
 /// A trainer that was refused as it would join.
 #[derive(Clone, Debug)]
 pub(crate) struct RefusedJoin {
-    /// Its name.
+    /// The trainer's name.
     pub(crate) trainer: String,
-    /// By the machine's clock.
+    /// The time of the refusal, by the machine's clock.
     pub(crate) at: Duration,
     pub(crate) why: String,
 }
@@ -115,7 +115,7 @@ struct Watch<'a> {
 }
 
 impl Machine {
-    /// What the job waits for, if its front has not advanced for a time to live.
+    /// Returns the cause of a front that has not advanced for a time to live.
     pub(crate) fn standstill(&self, outside: &Outside, now: Duration) -> Option<Standstill> {
         let age = now.saturating_sub(self.front_since);
         let ttl = Duration::from_millis(self.settings().lease_ttl_millis);
@@ -131,7 +131,7 @@ impl Machine {
 }
 
 impl Watch<'_> {
-    /// From what nothing can be done without, over what the front is made of, to its end.
+    /// Looks for the cause: the store first, then blocks, then tasks, then the job's end.
     fn cause(&self) -> Cause {
         if let Some(cause) = self.store() {
             return cause;
@@ -271,7 +271,7 @@ impl Watch<'_> {
         })
     }
 
-    /// A pserver says nothing, and has a part in what is waited for.
+    /// A silent pserver that holds the front up.
     fn pserver_silent(&self, peer: &Peer<'_>, part: &str) -> Cause {
         Cause {
             reason: Reason::PserverSilent,
@@ -304,7 +304,7 @@ impl Watch<'_> {
     }
 }
 
-/// For how long a wait has lasted, and its last error.
+/// Formats a wait's age and its last error.
 fn lasting(wait: &Wait) -> String {
     match wait.error.as_str() {
         "" => format!("for {}, without an answer", seconds(wait.age)),

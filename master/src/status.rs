@@ -9,8 +9,8 @@ use shoal_runtime::wire::proto;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The message, with declaration and routing or without: both grow with the model, and who asks often needs neither. Whether the job stands
-/// still the service adds, which knows what its process waits for.
+/// Builds the reply, with or without declaration and routing, which grow with the model. The service adds the standstill: it knows the
+/// waits of its process.
 pub(crate) fn reply(machine: &Machine, now: Duration, with_model: bool) -> proto::StatusReply {
     let settings = machine.settings();
     let (phase, failure) = match machine.phase() {

@@ -289,8 +289,8 @@ impl Restorer<'_> {
         Ok(())
     }
 
-    /// Restores one block from the checkpoint whose manifest is known, once there is `room` for its pieces. The outer error is the
-    /// storage's, or of a piece that is what was written and no piece of this block: whoever reads it again finds the same.
+    /// Restores one block from the checkpoint whose manifest is known, once `room` admits its pieces. The outer error is the storage's,
+    /// or of a piece with a right checksum that is no piece of this block: a second read finds the same.
     async fn restore_one(
         &self,
         hosted: &Arc<Hosted>,

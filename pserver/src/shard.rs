@@ -82,7 +82,7 @@ pub struct Shard {
     freed: Signal,
     /// Blocks that wait for memory.
     starved: Mutex<Starved>,
-    /// What this pserver waits for, for its reports.
+    /// Waits of this pserver, for its reports.
     waits: Waits,
     checkpointing: Mutex<Checkpointing>,
     damaged: Mutex<Vec<DamagedCheckpoint>>,

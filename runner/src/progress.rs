@@ -121,7 +121,7 @@ impl Progress {
     }
 }
 
-/// What a job that stands still waits for.
+/// The cause of a standstill, for the end of the line.
 fn waits(status: &StatusReply) -> String {
     standstill::brief(status).map_or_else(String::new, |brief| format!("  {brief}"))
 }

@@ -1,4 +1,4 @@
-//! A job that stands still, for people and for programs: what the front waits for, since when, and the way out. Pure.
+//! A standstill for people and for programs: the cause, its age and the way out. Pure.
 
 use serde_json::{Value, json};
 use shoal_runtime::wire::proto::{Standstill, StatusReply};

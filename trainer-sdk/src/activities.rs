@@ -64,7 +64,7 @@ impl Activities {
         self.spent[activity as usize] + running
     }
 
-    /// For how long the program has been computing until now; `None` while it is not.
+    /// Returns the time for which the program has been computing; `None` while it is not.
     pub(crate) fn computing(&self, now: Duration) -> Option<Duration> {
         (self.present == Activity::Compute).then(|| now.saturating_sub(self.since))
     }

@@ -67,7 +67,7 @@ impl Meter {
         self.activities().spent(Activity::Read, self.began.elapsed())
     }
 
-    /// For how long the program has been computing; `None` while it is not.
+    /// Returns the time for which the program has been computing; `None` while it is not.
     pub(crate) fn computing(&self) -> Option<Duration> {
         self.activities().computing(self.began.elapsed())
     }

@@ -107,11 +107,11 @@ impl Outputs {
         Failed::ForGood(format!("{place}: {why}: name an empty place, or remove what is there, {CLAIM} too"))
     }
 
-    /// Writes a part that was made under the exclusions of number `list`; durable when it returns. `newest`: the number of those that are
-    /// known now. A part of an older list than the newest is not written: what was computed with it is refused, and made again.
+    /// Writes a part that was computed under the exclusions of number `list`; durable on return. `newest` returns the number of the newest
+    /// known exclusions. A part of an older list is not written: pservers refuse its sums, and it is computed again.
     ///
     /// # Errors
-    /// The place fails for longer than it is tried, is another job's, or has other content for the part under the same exclusions.
+    /// The place fails for longer than `patience`, is another job's, or has other content for the part under the same exclusions.
     pub(crate) async fn write(
         &self,
         part: u64,
@@ -126,7 +126,7 @@ impl Outputs {
             }
             self.claim().await?;
             match self.storage.put(name, content.clone()).await {
-                // Whoever wrote it may know of exclusions of which this trainer has yet to hear.
+                // Its writer may know of exclusions that this trainer has yet to receive.
                 Err(StorageError::Taken { .. }) if self.hears_of_newer(list, newest).await => Ok(()),
                 Err(StorageError::Taken { .. }) if list > 0 => {
                     self.storage.delete(name).await?;

@@ -34,7 +34,7 @@ pub(crate) struct Session {
     pub(crate) exclusions: KnownExclusions,
     pub(crate) push_log: PushLog,
     pub(crate) meter: Arc<Meter>,
-    /// What the trainer waits for, for the master.
+    /// Waits of this trainer, for the master.
     pub(crate) waits: Waits,
     /// Where outputs go; `None`: the job does not predict.
     pub(crate) outputs: Option<Outputs>,

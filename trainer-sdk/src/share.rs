@@ -45,7 +45,7 @@ struct InArea {
     blocks: BTreeSet<BlockId>,
     named: Cell<u64>,
     answered: u64,
-    /// By every answer so far.
+    /// `false` once some answer did not know the area.
     is_known: bool,
 }
 

@@ -180,7 +180,7 @@ impl View {
         })
     }
 
-    /// What a job that stands still waits for; null while it goes on.
+    /// Returns the cause of an idle standstill; null while the job goes on.
     fn waits(&self) -> Value {
         let status = self.status.as_ref().filter(|_| !self.is_over());
         let brief = status

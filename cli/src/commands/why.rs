@@ -1,4 +1,4 @@
-//! `shoal why`: what a job waits for. Of a job that a master leads the master says it; of a job of a cluster the operator does, too.
+//! `shoal why`: the cause of a standstill, by the master's report; of a cluster's job the operator's decisions, too.
 
 use serde_json::json;
 use shoal_runner::client::JobChoice;
@@ -7,10 +7,10 @@ use shoal_runner::standstill;
 use shoal_runtime::wire::proto::StatusReply;
 use std::process::ExitCode;
 
-/// Tell what a job waits for
+/// Name the cause of a standstill
 ///
-/// Without JOB it is the newest local run, or the job of --master. A job of a Kubernetes cluster is told with its plan, its pods and what
-/// was decided.
+/// Without JOB: of the newest local run, or of the job of --master. With JOB: of a job of a Kubernetes cluster, with its plan, its pods and
+/// the operator's decisions.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  shoal why\n  shoal why digits --namespace team-a\n  shoal why --master 10.0.0.7:7160 -o json"
@@ -24,7 +24,7 @@ pub(crate) struct WhyArguments {
     cluster: crate::cluster::ClusterChoice,
     #[command(flatten)]
     job: JobChoice,
-    /// How to print the answer
+    /// Output format
     #[arg(short, long, default_value = "text")]
     output: Output,
 }

@@ -135,7 +135,7 @@ impl HeldLeases {
             (lease, is_shared)
         })
     }
-    /// All of them.
+    /// Returns all leases of the step.
     pub(super) fn all(&self) -> impl Iterator<Item = &Lease> {
         self.places.all.iter().flatten()
     }

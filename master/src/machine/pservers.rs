@@ -31,7 +31,7 @@ pub struct PserverRecord {
     pub counters: PserverCounters,
     /// Its updates by staleness.
     pub staleness: Staleness,
-    /// What it waits for, by its newest report.
+    /// Waits in progress, by its newest report.
     pub waits: Vec<Wait>,
 }
 
@@ -60,7 +60,7 @@ pub struct PserverWord {
     pub written: Vec<WrittenFile>,
     /// Blocks here that were past it when they heard of it, or began to lead.
     pub passed: Vec<BlockId>,
-    /// Whether some block here was, of a build that does not say which.
+    /// `true` if some block had passed the checkpoint; only from builds that do not report which.
     pub has_passed: bool,
     /// Checkpoints that its primaries were to begin from, and cannot.
     pub damaged: Vec<DamagedCheckpoint>,
@@ -68,7 +68,7 @@ pub struct PserverWord {
     pub staleness: Staleness,
     /// Hashes of blocks that are not durable yet.
     pub recorded: Vec<BlockHashes>,
-    /// What it waits for.
+    /// Waits in progress.
     pub waits: Vec<Wait>,
     /// A history, and the version below which a master has settled all hashes in it; `None` where it has settled none.
     pub settled: Option<(Rewind, Version)>,

@@ -35,7 +35,7 @@ pub(crate) struct HeardTrainer {
     pub(super) active: Duration,
     /// When it had last computed more than before.
     pub(crate) computed: Duration,
-    /// What it waits for, by its newest call.
+    /// Waits in progress, by its newest call.
     pub(crate) waits: Vec<Wait>,
 }
 
@@ -243,7 +243,7 @@ impl Machine {
         Ok(true)
     }
 
-    /// A trainer says what it waits for, in a call that was not overtaken.
+    /// Takes the waits of a trainer's call that was not overtaken.
     pub fn hear_waits(&mut self, trainer: Incarnation, waits: Vec<Wait>) {
         if let Some(heard) = self.heard_trainers.get_mut(&trainer) {
             heard.waits = waits;

@@ -1,4 +1,4 @@
-//! The reasons of what does not go on, for whoever asks how the job is: why a master does not lead, why a job stands still.
+//! Reasons, for status calls: for not leading, and for a standstill.
 
 use super::MasterService;
 use crate::machine::Machine;
@@ -13,12 +13,12 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use tonic::Status;
 
-/// What a master that does not lead knows of the reason.
+/// The reason for which a master does not lead, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct StandingBy {
-    /// What it does before it can lead; `None` in tests.
+    /// The preparations before the first leadership; `None` in tests.
     pub(super) starting: Option<Arc<Starting>>,
-    /// Why it led no more, or was not elected; empty before.
+    /// The end of its last leadership, or of its last election; empty before.
     pub(super) why: String,
 }
 
@@ -46,12 +46,12 @@ impl StandingBy {
 }
 
 impl MasterService {
-    /// What this process waits for.
+    /// Returns the registry of this process's waits.
     pub fn waits(&self) -> &Waits {
         &self.waits
     }
 
-    /// How the job is, without declaration and routing; none while this process does not lead.
+    /// Returns the job's status without declaration and routing; `None` while this process does not lead.
     pub fn standing(&self) -> Option<proto::StatusReply> {
         self.present().map(|present| self.status_reply(&present, present.now, false))
     }
@@ -61,7 +61,7 @@ impl MasterService {
         self.standing_by().starting = Some(starting);
     }
 
-    /// Why this process does not lead.
+    /// Notes the reason for not leading.
     pub(crate) fn stand_by(&self, why: String) {
         self.standing_by().why = why;
     }
@@ -74,7 +74,7 @@ impl MasterService {
         self.standing_by().refusal(&self.waits)
     }
 
-    /// How the job is, with what it waits for.
+    /// Returns the job's status with the cause of a standstill.
     pub(super) fn status_reply(
         &self,
         machine: &Machine,
@@ -88,7 +88,7 @@ impl MasterService {
         }
     }
 
-    /// What the job waits for, if its front stands; `None` as well while this process does not lead.
+    /// Returns the standstill, if the front stands; `None` as well while this process does not lead.
     pub(crate) fn standstill(&self) -> Option<Standstill> {
         let outside = self.outside();
         self.present().and_then(|present| present.standstill(&outside, present.now))

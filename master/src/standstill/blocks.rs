@@ -19,7 +19,7 @@ impl Watch<'_> {
         Some(self.no_copy_left(id, block))
     }
 
-    /// Some block was not heard of under its term, so that nobody knows the front.
+    /// A block without a report under its term, so that the front is unknown.
     pub(super) fn unheard(&self, job: &Placed) -> Option<Cause> {
         let id = job.reports.unheard().next()?;
         let block = self.machine.document().blocks.get(id.0 as usize)?;
@@ -128,7 +128,7 @@ impl Watch<'_> {
         })
     }
 
-    /// The primary says what it waits for.
+    /// A wait that the primary reports.
     fn primary_waits(&self, block: &PlacedBlock) -> Option<Cause> {
         let peer = self.pserver(block.primary)?;
         let of = format!("pserver {:?}", peer.name);

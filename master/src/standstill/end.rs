@@ -1,5 +1,4 @@
-//! What lies between the last update and the next step, or the job's end: an evaluation to be judged, the last checkpoint, hashes.
-//! Pure.
+//! Causes between the last update and the next step, or the job's end: an open evaluation, the last checkpoint, hashes. Pure.
 
 use super::{Cause, Reason, Watch};
 use crate::machine::Placed;
@@ -62,7 +61,7 @@ impl Watch<'_> {
         }
     }
 
-    /// All is durable but hashes that are recorded.
+    /// Recorded hashes that are not durable, after all else is.
     fn hashes(&self) -> Cause {
         match self.outside.waits.iter().find(|wait| wait.kind == WaitKind::Storage) {
             Some(wait) => self.storage("recorded hashes are not durable: the master", wait),

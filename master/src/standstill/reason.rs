@@ -1,6 +1,6 @@
 //! The reasons for which a front does not advance, each with its word. Pure.
 
-/// Why a front does not advance. `docs/waits.md` has a row for each.
+/// The reason for which a front does not advance. `docs/waits.md` has a row for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     /// No trainer has joined, or none is left.
@@ -25,7 +25,7 @@ pub(crate) enum Reason {
     Undecided,
     /// Updates wait for memory that pieces of a checkpoint have.
     CheckpointMemory,
-    /// A device has not done what it was given.
+    /// A device has not finished its work.
     Device,
     /// A place of checkpoints, hashes or predictions does not answer, or fails.
     Storage,
@@ -41,7 +41,7 @@ pub(crate) enum Reason {
     NoRoom,
     /// A trainer has a task and has not said that it gets on with it.
     TrainerStuck,
-    /// There is a task, and no live trainer asks for it.
+    /// A task is free, and no live trainer asks for it.
     NobodyAsks,
     /// An evaluation is not judged.
     Evaluation,
@@ -49,12 +49,12 @@ pub(crate) enum Reason {
     Checkpoint,
     /// Recorded hashes are not durable.
     Hashes,
-    /// What the job decides next is not in its document yet.
+    /// The next decision is not in the document yet.
     Deciding,
 }
 
 impl Reason {
-    /// All of them.
+    /// Every reason.
     #[cfg(test)]
     pub(crate) const ALL: [Reason; 24] = [
         Reason::NoTrainer,

@@ -1,4 +1,4 @@
-//! Tasks that hold the front up: who has the lowest one that some block lacks, and what that trainer waits for. Pure.
+//! Tasks that hold the front up: the holder of the lowest one, and its waits. Pure.
 
 use super::{Cause, Peer, Reason, Watch, lasting, seconds};
 use crate::dispatch::Holder;
@@ -91,7 +91,7 @@ impl Watch<'_> {
         })
     }
 
-    /// The sum is with the pservers: whatever holds them up, but for what a pserver may still do with it.
+    /// A pserver that holds up a sum it has. A primary without any reported wait is no cause yet: the sum may just have arrived.
     fn blocked_pservers(&self, job: &Placed) -> Option<Cause> {
         self.unpublished(job).filter(|cause| cause.reason != Reason::PserverStuck)
     }
@@ -176,7 +176,7 @@ impl Watch<'_> {
     }
 }
 
-/// What a trainer says that it is at.
+/// Formats a trainer's oldest wait.
 fn doing(peer: &Peer<'_>) -> String {
     match peer.waits.first() {
         Some(wait) => format!("{:?} waits for {} {}", peer.name, wait.subject, lasting(wait)),

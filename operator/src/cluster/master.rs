@@ -263,7 +263,7 @@ fn view(status: proto::StatusReply) -> MasterView {
     }
 }
 
-/// A standstill that is told: of one that has lasted for a few times to live nobody can say that it will pass.
+/// Keeps a standstill that is idle and has lasted for [`STANDS_TTLS`]: a shorter one may pass.
 fn standstill(one: proto::Standstill, ttl_millis: u64) -> Option<(String, String)> {
     (one.is_idle && one.front_millis >= STANDS_TTLS * ttl_millis)
         .then(|| (one.reason, format!("{}; {}", one.cause, one.way_out)))

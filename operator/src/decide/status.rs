@@ -253,8 +253,8 @@ fn stuck(seen: &Observed<'_>) -> Option<(&'static str, String)> {
     })
 }
 
-/// Why a job stands still that has all of its members, by its master's word. It is told of once; while the reason is the same the
-/// words stay, so that no status is written for the seconds in them.
+/// Returns the master's cause of a standstill of a job that has all its members, with one event for each reason. While the reason stays
+/// the message stays, so that its seconds cause no write of the status.
 fn standing(seen: &Observed<'_>, status: &TrainingJobStatus, notes: &mut Notes) -> Option<(String, String)> {
     let (reason, why) = seen.view.master?.standstill.clone()?;
     let known = status.conditions.iter().find(|one| one.type_ == "Stalled" && one.status == "True");

@@ -193,7 +193,7 @@ pub struct MasterView {
     pub checkpoint_version: u64,
     /// Where checkpoints lie.
     pub checkpoint_place: String,
-    /// What the job waits for, if it stands still and nothing is computed either: in one word, and in a sentence with the way out.
+    /// The cause of an idle standstill: its reason in one word, and a sentence with the way out.
     pub standstill: Option<(String, String)>,
     /// The live settings that it goes by; none from a build that cannot be told others, or that knows some that this one does not.
     pub live: Option<Spec>,

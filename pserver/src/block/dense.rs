@@ -110,8 +110,7 @@ impl Dense {
         Some(copy)
     }
 
-    /// The same of a block that a device updates: what it has is asked for, and comes without anybody waiting. None where the
-    /// processor updates it, or where some of it is gone.
+    /// Asks a device for a copy of a block that it updates, without waiting. `None` if the processor updates it, or some of it is gone.
     pub(super) fn ask_for_copy(&self, head: BlockCopy, earlier: usize) -> Option<ComingCopy> {
         let Slots::There(resident) = &self.slots else { return None };
         let kept: Vec<Published> =
@@ -211,7 +210,7 @@ impl Dense {
 /// A copy whose values are on their way from a device.
 #[derive(Clone, Debug)]
 pub(super) struct ComingCopy {
-    /// All but the values.
+    /// The copy without its values.
     head: BlockCopy,
     /// The newest version, and before it those that are to be in it.
     kept: Vec<Published>,

@@ -132,7 +132,7 @@ impl Block {
         let is_landed = before.landed != now.landed;
         let is_named = (before.name, before.filled) != (now.name, now.filled);
         let is_asking = now.is_admission_due && !before.is_admission_due;
-        // Whoever waits for what a broken copy has waits until the master has it filled anew.
+        // Waits for a broken copy end only once the master has it filled anew.
         let has_broken = now.is_broken && !before.is_broken;
         let urgent = is_placed_or_published || is_asking || has_broken;
         let passed = now.passed.filter(|_| before.passed != now.passed);

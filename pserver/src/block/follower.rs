@@ -1,5 +1,5 @@
-//! What a block's follower does: says what it holds, takes in a state or the entry that follows its own. Words for
-//! another fill or of another term change nothing. A copy that cannot take what it is given is broken: it needs a new fill.
+//! A block's follower: reports its state, takes a state or the next entry. Messages for another fill or of another term change nothing. A
+//! copy that cannot take an entry or a state is broken: it needs a new fill.
 
 use super::piece::Piece;
 use super::state::{State, Update};
@@ -8,7 +8,7 @@ use shoal_runtime::cluster::block_copy::WHOLE;
 use shoal_runtime::cluster::{BlockCopy, Fill, Refusal, Term, Version};
 use std::sync::Arc;
 
-/// Nothing can follow the copy's state.
+/// A copy whose state nothing can follow.
 const BROKEN: Role = Role::Follower { is_broken: true };
 
 impl Block {
@@ -28,10 +28,10 @@ impl Block {
         self.is_following() && (fill, term) == (self.placement.fill, self.placement.term)
     }
 
-    /// Takes in the primary's news for this follower, given under `term` for `fill`. What is not for it changes nothing.
+    /// Takes in the primary's news for this follower, given under `term` for `fill`. News for another copy change nothing.
     ///
     /// # Errors
-    /// The news do not fit the copy, which is broken from then on: it would be given the same again for ever.
+    /// The news do not fit the copy, which is broken from then on: the primary would give the same again for ever.
     pub fn hear(&mut self, fill: Fill, term: Term, published: Version, news: News) -> Result<(), Refusal> {
         if !self.is_for(fill, term) {
             return Ok(());

@@ -73,7 +73,7 @@ pub struct Block {
 #[derive(Debug)]
 enum Role {
     Primary(Primary),
-    /// Whether nothing can follow this copy's state: the primary has said so, or gave what does not fit.
+    /// A copy that follows. `is_broken`: nothing can follow its state, by the primary's word or because an entry or a state did not fit.
     Follower {
         is_broken: bool,
     },

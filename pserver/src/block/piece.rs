@@ -42,7 +42,7 @@ pub struct GivenPiece {
 pub(super) enum Piece {
     /// The version is still to come.
     Wanted(NamedCheckpoint),
-    /// A device has yet to bring some of it; what it will hold of the budget.
+    /// Some of it is still on a device. The hold is charged once it is here.
     Coming(CheckpointId, Box<ComingCopy>, Arc<Hold>),
     /// It is there to be written.
     Taken(CheckpointId, Box<GivenPiece>),

@@ -93,8 +93,8 @@ impl Recorder {
         self.waiting().hashes.back().is_some_and(|(last, _)| *last >= number)
     }
 
-    /// Of that history those of versions below `below` are durable. They are forgotten once the master was told of them, which are those
-    /// with a lower number than `told`: the master compares what several copies tell.
+    /// Forgets hashes of that history below version `below`, which are durable, as far as the master has received them (numbers below
+    /// `told`): the master compares those of several copies.
     pub fn settle(&self, rewind: Rewind, below: Version, told: u64) {
         let mut waiting = self.waiting();
         if Some(rewind) == waiting.rewind && below > waiting.settled {
@@ -227,7 +227,7 @@ mod tests {
         let (_, told) = recorder.after(0, 10);
         recorder.settle(Rewind(1), Version(4), told);
         assert_eq!(versions(&recorder.after(0, 100).0), [2, 3]);
-        // What comes late is told as well.
+        // Late hashes are reported as well.
         recorder.push(of(3, 1, 10));
         let (rest, told) = recorder.after(told, 100);
         assert_eq!(versions(&rest), [2, 3, 3]);

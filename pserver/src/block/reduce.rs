@@ -163,10 +163,9 @@ impl HeldNodes {
         self.nodes.values_mut().try_for_each(|held| held.sum.fetch())
     }
 
-    /// Whether the root is in host memory. One that is on a device is asked for, and the device tells of `block` once it is here:
-    /// nobody waits.
+    /// Returns true if the root is in host memory. Otherwise asks the device for it, which signals `block` on arrival, and does not wait.
     pub fn bring_root(&mut self, block: BlockId) -> bool {
-        // What is here is fetched without the device.
+        // Sums in host memory are fetched without the device.
         self.nodes.get_mut(&0).is_none_or(|held| held.sum.ask(block) && held.sum.fetch().is_ok())
     }
 
@@ -574,7 +573,7 @@ impl Sum {
         }
     }
 
-    /// Whether it can be fetched without waiting for a device. If not it is asked for.
+    /// Returns true if a fetch would not wait for a device. Otherwise asks the device for it.
     fn ask(&self, block: BlockId) -> bool {
         match self {
             Sum::Dense(sum) => sum.on_device.as_ref().is_none_or(|tree| tree.ask(block)),

@@ -324,7 +324,7 @@ impl State {
         }
     }
 
-    /// The same where a device updates it: what the device has is asked for, and comes without anybody waiting. None elsewhere.
+    /// Asks a device for a copy, without waiting. `None` if no device updates the block.
     pub(super) fn ask_for_copy(&self, shape: &BlockShape, of: CopyOf) -> Option<ComingCopy> {
         let Values::Dense(dense) = &self.values else { return None };
         dense.ask_for_copy(self.head(shape, of), usize::try_from(of.earlier).unwrap_or(usize::MAX))

@@ -101,8 +101,8 @@ impl Words {
         self.elements
     }
 
-    /// Whether they are here, where [`bring`](Self::bring) does not wait for them. If not they are asked for, and the device tells
-    /// of `block` once they are.
+    /// Returns true if the words are in host memory, so that [`bring`](Self::bring) does not wait. Otherwise asks the device for them,
+    /// which signals `block` on arrival.
     pub(super) fn ask(&self, block: BlockId) -> bool {
         if self.elements == 0 || self.here.bytes().is_some() {
             return true;
@@ -110,7 +110,7 @@ impl Words {
         if self.here.is_first_to_ask() {
             let (memory, outcome) = (self.memory(), self.here.clone());
             let bring = Bring { block, memory, at: self.at, bytes: 4 * self.elements, outcome };
-            // After a failure nobody takes it: that is told.
+            // A failed device takes nothing from its queue; its failure is reported elsewhere.
             let _ = self.area.device.queue.send(Work::Bring(bring));
         }
         false

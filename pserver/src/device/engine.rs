@@ -84,7 +84,7 @@ pub(super) struct Update {
     pub(super) outcome: Outcome,
 }
 
-/// What is on the device and is wanted here: so many bytes of some memory from there on. The device tells of the block.
+/// A range of device memory that is wanted in host memory. The device signals the block on arrival.
 #[derive(Debug)]
 pub(super) struct Bring {
     pub(super) block: BlockId,

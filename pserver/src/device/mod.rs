@@ -66,7 +66,7 @@ struct Shared {
     finished: Mutex<Vec<BlockId>>,
     failure: OnceLock<DeviceError>,
     changed: Signal,
-    /// What the pserver waits for.
+    /// The pserver's waits.
     waits: Waits,
     /// How long one flight may take, in milliseconds. Tests of devices that stall have less.
     patience_millis: AtomicU64,
@@ -139,7 +139,7 @@ impl Device {
         Ok(device)
     }
 
-    /// The registry of what this device is waited for.
+    /// Returns the registry that the device's threads report late flights to.
     pub fn waits(&self) -> &Waits {
         &self.shared.waits
     }

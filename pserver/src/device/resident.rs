@@ -189,7 +189,7 @@ impl Resident {
         if count > 0 {
             let (at, bytes, outcome) = (4 * length, 4 * length * count, outcome.clone());
             let bring = Bring { block: self.block, memory: Arc::clone(&self.memory), at, bytes, outcome };
-            // After a failure nobody takes it: that is told.
+            // A failed device takes nothing from its queue; its failure is reported elsewhere.
             let _ = self.device.queue.send(Work::Bring(bring));
         }
         ComingSlots { outcome, elements, length, count }
@@ -239,14 +239,14 @@ impl ComingSlots {
         4 * self.elements * self.count
     }
 
-    /// Each slot, little-endian f32; none while they are not here.
+    /// Returns each slot as little-endian f32; `None` until all have arrived.
     pub fn here(&self) -> Option<Vec<Bytes>> {
         let layout = (self.elements, self.length, self.count);
         if self.count == 0 { Some(Vec::new()) } else { Some(slots_of(self.outcome.bytes()?, layout)) }
     }
 }
 
-/// So many slots of so many elements, at such distances. Copied: what is held for long does not keep pinned memory.
+/// Copies `count` slots of `elements` elements, `length` apart: a long-lived slice would keep pinned memory.
 fn slots_of(bytes: &[u8], (elements, length, count): (usize, usize, usize)) -> Vec<Bytes> {
     (0..count).map(|at| Bytes::copy_from_slice(&bytes[4 * length * at..][..4 * elements])).collect()
 }

@@ -64,8 +64,8 @@ impl Tree {
         4 * (self.leaves.len() * self.elements()) as u64
     }
 
-    /// Whether all leaves are here, so that [`bring`](Self::bring) waits for nothing. Those that are not are asked for, and the device
-    /// tells of `block` once they are.
+    /// Returns true if all leaves are in host memory, so that [`bring`](Self::bring) does not wait. Otherwise asks the device for the
+    /// missing ones, which signals `block` on arrival.
     pub fn ask(&self, block: BlockId) -> bool {
         // All of them, not until the first that is not here.
         self.leaves.iter().filter(|leaf| !leaf.words.ask(block)).count() == 0

@@ -364,7 +364,7 @@ async fn a_primary_of_another_wire_version_ends_the_following() {
     }
 }
 
-/// On threads of its own, as outside of tests, and by a clock that nobody pauses.
+/// Runs on threads of its own and on the real clock, as outside of tests.
 #[tokio::test]
 async fn a_copy_that_is_at_work_keeps_no_copy_of_another_channel() {
     let (net, [leader, follower, _]) = pair(&job(50, 2));

@@ -23,7 +23,7 @@ async fn written(storage: &Storage, job: &JobSettings) -> ManifestRecord {
     written_as(storage, job, |_| {}).await
 }
 
-/// The same by a writer with a fault: what it writes of each block is altered.
+/// Writes a checkpoint as a faulty writer does: `alter` changes each block's copy.
 async fn written_as(storage: &Storage, job: &JobSettings, alter: impl Fn(&mut BlockCopy)) -> ManifestRecord {
     let shard = empty(job.clone(), 16, ME);
     host(&shard, assigned(1, 3, [(0, alone(3)), (1, alone(3))]));

@@ -1,7 +1,7 @@
-//! Areas of device memory that trainers on this machine put gradients into: who has which, and for how long.
+//! Areas of device memory that trainers on this machine put gradients into: the owner of each, and the end of its life.
 //!
-//! An area is its trainer's until the trainer has it mapped no more, as a lock says that the trainer holds for as long. It is never given
-//! to another, and its memory is not freed before: a trainer that stood still may write there when nobody expects it any more.
+//! An area is its trainer's for as long as the trainer holds the lock that goes with the mapping. It is never given to another trainer,
+//! and its memory is not freed before: a trainer that was stopped may write there unexpectedly late.
 
 use super::Shard;
 use crate::device::{Area, DeviceError};

@@ -78,8 +78,8 @@ impl Shard {
         self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner).named
     }
 
-    /// What this pserver has done for the checkpoint under way. Of the files those from number `from` on, and of the blocks without a
-    /// piece those from `passed_from` on, as many as a report holds.
+    /// Returns this pserver's part in the checkpoint under way: files from number `from` on, and blocks without a piece from
+    /// `passed_from` on, as many as fit one report.
     pub fn checkpointing(&self, from: usize, passed_from: usize) -> Checkpointing {
         let known = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut pieces, after) = (0, known.written.iter().skip(from));
@@ -103,7 +103,7 @@ impl Shard {
         }
     }
 
-    /// Whether more than so many files of the checkpoint under way are written, or more than so many blocks are without a piece.
+    /// Returns true if more than `files` files of the checkpoint under way are written, or more than `passed` blocks have no piece.
     pub fn has_more_than(&self, files: usize, passed: usize) -> bool {
         let known = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
         known.written.len() > files || known.passed.len() > passed
@@ -167,7 +167,7 @@ impl Shard {
         if given.is_empty() {
             return Ok(None);
         }
-        // Another may be named by now: nobody needs these pieces any more.
+        // A checkpoint named meanwhile makes these pieces useless.
         Ok(self.next_file(named.checkpoint).map(|file| (named.checkpoint, file, given)))
     }
 

@@ -19,12 +19,12 @@ pub(super) struct Starved {
 }
 
 impl Shard {
-    /// What this pserver waits for.
+    /// Returns the registry of this pserver's waits.
     pub fn waits(&self) -> &Waits {
         &self.waits
     }
 
-    /// Does what goes over so many bytes on a processor of its own, in place if they are few.
+    /// Runs work over `bytes` bytes on a processor of its own, or in place if they are few.
     pub async fn over<T: Send + 'static>(
         &self,
         bytes: usize,

@@ -189,11 +189,11 @@ impl Shard {
         Ok(stands)
     }
 
-    /// Takes in what a primary has said.
+    /// Takes in a primary's news.
     ///
     /// # Errors
-    /// Some of it cannot be understood, is not of its block's shape, or cannot follow the block's state. That copy is broken, and the
-    /// rest is taken in.
+    /// The news of some block cannot be decoded, have another shape, or cannot follow its state. That copy is broken; the others' news
+    /// are taken in.
     pub async fn hear(self: &Arc<Self>, said: Vec<proto::FollowedBlock>) -> Result<(), Refusal> {
         let Some(hosting) = self.hosting() else { return Ok(()) };
         let here =

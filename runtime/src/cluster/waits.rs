@@ -22,25 +22,25 @@ pub enum WaitKind {
     CheckpointMemory,
     /// Work that a device was given. The subject is the number of blocks.
     Device,
-    /// The training program's own function. The subject is what it was called with.
+    /// The training program's own function. The subject is the call.
     Program,
 }
 
 /// A wait that is in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Its kind.
+    /// The kind.
     pub kind: WaitKind,
-    /// Whom or what the process waits for.
+    /// The process, place or object that is waited for.
     pub subject: String,
-    /// For how long it has lasted.
+    /// The time since the wait began.
     pub age: Duration,
     /// The last error; empty if there was none.
     pub error: String,
 }
 
 impl WaitKind {
-    /// All kinds, in their order on the wire.
+    /// Every kind, in wire order.
     pub const ALL: [WaitKind; 9] = [
         WaitKind::Storage,
         WaitKind::Store,

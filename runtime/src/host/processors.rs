@@ -28,7 +28,7 @@ impl Processors {
         Processors::of(std::thread::available_parallelism().map_or(1, usize::from))
     }
 
-    /// So many threads, at least one.
+    /// Starts `count` threads, at least one.
     pub fn of(count: usize) -> Processors {
         let count = count.max(1);
         Processors { permits: Some(Arc::new(Semaphore::new(count))), count }

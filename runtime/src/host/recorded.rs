@@ -37,7 +37,7 @@ struct Line {
 pub struct Writer {
     /// The job.
     pub job: String,
-    /// What tells it from others of its name, if anything does.
+    /// The job's random identity, if it has one.
     pub identity: Option<String>,
     /// The term of its master.
     pub master_term: u32,
@@ -103,7 +103,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Those in a range of steps. A job that has no identity has the lines without one.
+    /// Selects the steps of a range. A job without an identity owns the lines without one.
     pub fn of(job: &str, identity: Option<&str>, range: RangeInclusive<u64>) -> Recorded {
         let (steps, objects) = (BTreeMap::new(), BTreeSet::new());
         let job = (job.to_owned(), identity.map(str::to_owned));

@@ -1,5 +1,5 @@
-//! The registry of a process's waits in progress. Whoever waits for something that may never come holds an [`OpenWait`]; reports to the
-//! master carry the oldest of them. It must never decide anything, and an entry costs one lock of a short map.
+//! The registry of a process's waits in progress. A task that waits for something that may never come holds an [`OpenWait`]; reports to
+//! the master carry the oldest. It must never decide anything, and an entry costs one lock of a short map.
 
 use crate::cluster::waits::{Wait, WaitKind};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Waits(Arc<Registry>);
 #[derive(Debug, Default)]
 struct Registry {
     next: AtomicU64,
-    /// By number, so that the oldest come first.
+    /// Entries by number, the oldest first.
     open: Mutex<BTreeMap<u64, Entry>>,
 }
 

@@ -1,4 +1,4 @@
-//! Waits on the wire. Those of a kind that this build does not know are left out, and so are those beyond what a report may have.
+//! Waits on the wire. Kinds that this build does not know are left out, and so are waits beyond the limit of a report.
 
 use super::proto;
 use crate::cluster::waits::{Wait, WaitKind};

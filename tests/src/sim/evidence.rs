@@ -66,7 +66,7 @@ pub struct Evidence {
     pub stood_still: Duration,
     /// The longest that is allowed.
     pub may_stand_still: Duration,
-    /// What was wrong with the causes that the master named while the job stood still.
+    /// Faults of the causes that the master named while the job stood still.
     pub standstills: Vec<String>,
     /// Whether the run was stopped for calling without end.
     pub ran_away: bool,

@@ -197,7 +197,7 @@ impl Place {
     pub fn set_pace(&self, pace: Duration) {
         self.inner().pace = pace;
     }
-    /// Each change of one host takes so long.
+    /// Sets the duration of each change that one host makes.
     pub fn set_pace_of(&self, host: &str, pace: Duration) {
         self.inner().paces.insert(host.to_owned(), pace);
     }

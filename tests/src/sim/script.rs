@@ -194,7 +194,7 @@ impl Script {
         self.plan(Instant::now() + self.pace, Happening::Look);
     }
 
-    /// Whether nothing but faults delays anybody, nor has until lately.
+    /// Returns true if only faults delay members, now and for some time before.
     fn is_fair(&self) -> bool {
         let scenario = &self.world.scenario;
         let is_slow =

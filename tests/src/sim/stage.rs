@@ -191,7 +191,7 @@ impl Switch {
     pub fn on(&self) {
         self.0.store(true, Relaxed);
     }
-    /// Whether it is on.
+    /// Returns true while it is on.
     pub fn is_on(&self) -> bool {
         self.0.load(Relaxed)
     }

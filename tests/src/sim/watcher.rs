@@ -1,7 +1,7 @@
-//! Judges the master's watch over the front (P6): a job that stands names a cause, and what it names is true.
+//! Judges the master's watch over the front (P6): a job that stands names a cause, and the cause is true.
 //!
-//! It is told which hosts and places faults touch, and until when, and looks at every status. Only time in which the master answers
-//! counts: one that is away can name nothing.
+//! The script reports the hosts and places that faults touch, and every status. Only time in which the master answers counts: an absent
+//! master can name nothing.
 
 use super::world::MASTER;
 use shoal_runtime::wire::proto::{Standstill, StatusReply};
@@ -17,26 +17,26 @@ pub const PLACE: &str = "the place";
 /// The master's store.
 pub const STORE: &str = "the store";
 
-/// What was seen of one job.
+/// The observations of one job.
 #[derive(Debug)]
 pub struct Watcher {
     ttl: Duration,
-    /// For how long after a fault its effects may last.
+    /// The time after a fault in which its effects may last.
     aftermath: Duration,
     /// The master's term, the rewind number and the front; whether blocks are placed.
     place: (u64, u64, u64, bool),
     last: Instant,
-    /// For how long the master has answered since the front advanced.
+    /// The time since the front's last advance in which the master has answered.
     answered: Duration,
-    /// Until when faults touch a host, by name, or a place.
+    /// The end of the faults that touch a host or a place, by name.
     touched: BTreeMap<String, Instant>,
-    /// How often a cause was named.
+    /// The number of causes named.
     named: u64,
     violations: Vec<String>,
 }
 
 impl Watcher {
-    /// Nothing seen yet of a job whose leases live for `ttl`.
+    /// Begins to watch a job whose leases live for `ttl`.
     pub fn new(ttl: Duration, aftermath: Duration) -> Watcher {
         Watcher {
             ttl,
@@ -76,7 +76,7 @@ impl Watcher {
         let fault = match &status.standstill {
             Some(standstill) => {
                 self.named += 1;
-                // What has just come to stand may be about to go on.
+                // A front that has just come to stand may be about to advance.
                 let is_long = self.answered >= self.ttl * 2;
                 if is_long { self.untrue(standstill, has_trainer, is_fair) } else { None }
             }
@@ -93,7 +93,7 @@ impl Watcher {
         }
     }
 
-    /// Why what is named cannot be true; none where it can.
+    /// Returns the reason for which a named cause cannot be true; `None` if it can.
     fn untrue(&self, standstill: &Standstill, has_trainer: bool, is_fair: bool) -> Option<String> {
         let Standstill { reason, subject, cause, .. } = standstill;
         let is_touched = |whom: &str| {
@@ -115,7 +115,7 @@ impl Watcher {
         (!may_be).then(|| format!("{reason} of {subject:?} is named, and nothing is wrong there: {cause}"))
     }
 
-    /// How often a cause was named, and what was wrong with the watch.
+    /// Returns the number of causes named, and the faults found.
     pub fn into_verdict(self) -> (u64, Vec<String>) {
         (self.named, self.violations)
     }
@@ -141,7 +141,7 @@ mod tests {
         StatusReply { phase: "training".to_owned(), front, standstill, ..StatusReply::default() }
     }
 
-    /// What is found of looks a quarter of a time to live apart.
+    /// Returns the number of faults found in looks a quarter of a time to live apart.
     async fn verdict(watcher: Watcher, looks: Vec<StatusReply>) -> usize {
         let mut watcher = watcher;
         for look in looks {

@@ -28,7 +28,7 @@ impl Weather {
     pub fn fair() -> Weather {
         Weather { delay: Duration::from_millis(1), ..Weather::default() }
     }
-    /// Whether it loses, breaks and holds up nothing.
+    /// Returns true if it loses, breaks and delays nothing.
     pub fn is_fair(self) -> bool {
         self.loss_percent + self.reset_percent + self.late_percent == 0
     }

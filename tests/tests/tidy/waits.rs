@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 const PAGE: &str = "docs/waits.md";
 
-/// Sources whose waits can hold up a job, or whoever looks at one.
+/// Sources whose waits can hold up a job, or a command that looks at one.
 const FOLDERS: &[&str] = &[
     "master/src/",
     "pserver/src/",
@@ -17,7 +17,7 @@ const FOLDERS: &[&str] = &[
     "ui/src/",
 ];
 
-/// What may wait without an end of its own.
+/// Primitives that may wait without an end of their own.
 const PRIMITIVES: &[&str] = &[
     ".changed().await",
     ".notified()",

@@ -6,8 +6,8 @@
 //! it was forgotten, a call was given up) takes its areas with it: nothing is ever written over what somebody may still read,
 //! nor read where somebody may still write.
 //!
-//! An area is mapped under a lock that is let go of once it is unmapped: its pserver frees the memory then, and not before. So what
-//! this trainer has mapped is there, however long the trainer stood still.
+//! The trainer holds a lock for as long as an area is mapped, and the pserver frees the memory only once the lock is released. A mapped
+//! area therefore stays valid, however long the trainer was stopped.
 
 use super::{Device, Tensors};
 use shoal_runtime::cluster::{BlockId, Routing};
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// For how long a pserver that has shared nothing is not asked again.
 const UNSHARED: Duration = Duration::from_secs(30);
 
-/// For how long an area stays free before it is given up: at a peak there are more than a calm job uses.
+/// The time after which a free area is given up: a peak needs more areas than a calm job.
 const UNUSED: Duration = Duration::from_secs(600);
 
 /// The areas of one trainer.
@@ -37,7 +37,7 @@ pub(crate) struct Areas {
 #[derive(Debug, Default)]
 struct MappedAreas(Mutex<BTreeSet<(u64, u64)>>);
 
-/// That one is mapped.
+/// The entry of a mapped area, removed on drop.
 #[derive(Debug)]
 struct IsMapped {
     areas: Arc<MappedAreas>,
@@ -64,7 +64,7 @@ pub(crate) struct Area {
     /// Where each block begins, in bytes.
     pub(crate) places: BTreeMap<BlockId, usize>,
     is_free: AtomicBool,
-    /// When it became free.
+    /// The time since which it is free.
     freed: Mutex<Instant>,
     // Behind `mapped`, for these are let go of once that is unmapped, in this order.
     _lock: MapLock,
@@ -112,7 +112,7 @@ impl Areas {
         free.map(|area| self.fill(Arc::clone(area)))
     }
 
-    /// Gives up what no pserver of the routing has shared, and what was not used for long.
+    /// Gives up areas that no pserver of the routing has shared, and those long unused.
     pub(crate) fn follow(&self, routing: &Routing, now: Instant) {
         let is_there = |pserver: u64| routing.pservers.iter().any(|at| at.incarnation.0 == pserver);
         let mut table = self.table();
@@ -157,7 +157,7 @@ impl Areas {
         self.mapped.all().range((pserver, 0)..=(pserver, u64::MAX)).map(|(_, number)| *number).collect()
     }
 
-    /// One that nobody has given back: a pserver's number of it, the memory, and the lock that the pserver watches.
+    /// A free area: a pserver's number of it, the memory, and the lock that the pserver watches.
     pub(crate) fn area(
         &self,
         (pserver, number): (u64, u64),

@@ -90,7 +90,7 @@ impl Trainer {
         (request, announcing)
     }
 
-    /// What this trainer waits for: its calls, and the program while that computes.
+    /// Returns this trainer's waits: its calls, and the program while that computes.
     fn waits(&self) -> Vec<proto::Wait> {
         let computing = self.session.meter.computing().map(|age| Wait {
             kind: WaitKind::Program,

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// The newest warnings that are shown.
 const WARNINGS_MAX: usize = 8;
 
-/// Why the job of this name is as it is.
+/// Prints the plan, the pods and the decisions of a cluster's job.
 pub(crate) async fn why(name: &str, cluster: ClusterChoice, output: Output) -> anyhow::Result<ExitCode> {
     let cluster = cluster.connect().await?;
     let job = cluster.job(name).await?;

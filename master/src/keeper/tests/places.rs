@@ -93,7 +93,7 @@ async fn a_job_that_began_by_its_name_alone_goes_on_by_it_and_nobody_else_does()
     assert!(why.contains(&format!("is the place of {name}, as")), "{why}");
 }
 
-/// It is resumed from its store: only what nobody has trained, or what is over, gives a place back.
+/// The job is resumed from its store: only an untrained job, or one that is over, gives its place back.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_has_trained_keeps_its_place_although_it_has_saved_nothing_yet() {
     for is_over in [false, true] {
@@ -182,7 +182,7 @@ async fn a_job_begins_in_a_place_without_checkpoints_and_stays_there() {
     assert_eq!(stored(&store).await.1.master_term, 2);
 }
 
-/// What is asked while it swallows calls is never answered, healed or not.
+/// Calls that were swallowed stay unanswered, also after the place has healed.
 #[tokio::test(start_paused = true)]
 async fn a_place_that_swallows_calls_is_asked_again_and_the_job_begins() {
     let (store, wire, service) = (MemoryStore::new(), Wire::default(), MasterService::new());

@@ -35,7 +35,7 @@ impl Frail {
         Frail { deletions_take, ..Frail::default() }
     }
 
-    /// Whether calls that come from now on are never answered.
+    /// Leaves all later calls unanswered for ever, or answers again.
     pub(super) fn swallow(&self, swallows: bool) {
         self.swallows.store(swallows, SeqCst);
     }
@@ -290,7 +290,7 @@ async fn what_masters_have_left_is_removed_by_the_next_though_it_takes_many_atte
     assert_eq!(place.failing.load(SeqCst), 0);
 }
 
-/// Two jobs of one name in one place, whose claim somebody has removed: what one has saved is nothing that the other has left.
+/// Two jobs of one name in one place whose claim was removed by hand: neither removes the other's checkpoints.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_of_another_job_of_this_name_is_not_removed() {
     for is_own in [true, false] {

@@ -1,4 +1,4 @@
-//! A job whose front stands names what it waits for: each reason by a job that is made to stand for it.
+//! Each reason of a standstill, by a job that is made to stand still for it.
 
 use super::*;
 use crate::reports::CopyProgress;
@@ -20,7 +20,7 @@ impl Job {
     fn reason(&self, millis: u64) -> Option<(Reason, String)> {
         self.stands(millis).map(|one| (one.cause.reason, one.cause.subject))
     }
-    /// A trainer that is well says what it waits for.
+    /// A healthy trainer reports its waits.
     fn trainer_waits(
         &mut self,
         trainer: Incarnation,

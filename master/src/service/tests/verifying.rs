@@ -4,7 +4,7 @@ use super::*;
 use crate::machine::Phase;
 use shoal_runtime::cluster::verification::hashes_bytes;
 
-/// What a trainer has computed of the first microbatch.
+/// A trainer's computation of the first microbatch.
 fn verified(office: &Office, lease: u64, hash: u8) -> proto::Verified {
     let rewind = office.service.with(|machine, _| machine.document().rewind().0).unwrap();
     let hashes = vec![hash; hashes_bytes(declaration().parameters.len())].into();

@@ -20,7 +20,7 @@ fn sharing() -> (Fake, tempfile::TempDir) {
     (fake, folder)
 }
 
-/// A trainer of this machine. What it has mapped it unmaps before the area is freed.
+/// A trainer of this machine. It unmaps each area before the area is freed.
 struct Trainer {
     context: Arc<Context>,
     mapped: Mapped,
@@ -226,7 +226,7 @@ fn a_follower_is_given_what_came_in_areas() {
                 push(block, 0, Node::leaf(slot), weight, &gradient).unwrap();
             }
         }
-        // What came in areas is brought here first.
+        // Gradients in areas are copied to the host first.
         while block.version() != Some(Version(1)) {
             hear(&device, block);
         }

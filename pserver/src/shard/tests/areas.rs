@@ -71,7 +71,7 @@ async fn memory_that_a_trainer_has_mapped_is_not_freed_however_long_it_is_silent
     for_seconds(86_400).await;
     shared(&shard, Incarnation(10)).unwrap();
     assert!(shard.has_area(number));
-    // Nobody else asks for an area, and nothing is updated.
+    // No other question and no update follows.
     drop((mapped, lock));
     for_seconds(80).await;
     assert_eq!(shard.device().unwrap().usage().area_bytes, 0);

@@ -1,4 +1,4 @@
-//! A device that is busy for long: what has to come from it is asked for, and neither a thread nor a block's lock waits for it.
+//! A device that is busy for long: copies from it are asked for, and neither a thread nor a block's lock waits.
 
 use super::areas::{TRAINER, from_area, shared, with_device};
 use super::threads::on_threads;
@@ -9,19 +9,19 @@ use shoal_runtime::cluster::{BlockCopy, CheckpointId, Fill};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// For how long a thread that is not kept may take.
+/// The deadline of work on a free thread.
 const SOON: Duration = Duration::from_secs(5);
 
 const FOLLOWER: Incarnation = Incarnation(2);
 
-/// Whether work is done on the shard's only thread, and block 0 is free to be looked at.
+/// Returns true if the shard's only thread works and block 0 can be locked.
 async fn is_free(shard: &Arc<Shard>) -> bool {
     let looks = Arc::clone(shard);
     let look = shard.processors.run(move || looks.whole_standing().unwrap());
     timeout(SOON, look).await.is_ok()
 }
 
-/// Until `is_so`, with what the device has done heard of.
+/// Takes in the device's finished work until `is_so`.
 async fn until(shard: &Arc<Shard>, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         shard.note_done(&shard.device().unwrap().take_finished()).await.unwrap();

@@ -63,7 +63,7 @@ async fn blocks_that_wait_for_memory_go_on_when_the_checkpoint_that_holds_it_is_
     assert_eq!((answer, began.elapsed().as_millis()), (Ok(()), 50));
 }
 
-/// What is under way: this checkpoint, at the blocks' initial versions.
+/// An assignment that names this checkpoint, at the blocks' initial versions.
 fn naming(checkpoint: u64, routing_version: u64) -> Assignment {
     let (checkpoint, version) = (CheckpointId(checkpoint), Some(Version(0)));
     let named = NamedCheckpoint { checkpoint, version, since: None, named_at: routing_version };
@@ -79,7 +79,7 @@ async fn a_file_is_numbered_among_those_of_its_own_checkpoint_or_not_at_all() {
         given.map(|(checkpoint, file, pieces)| (checkpoint.0, file, pieces.len()))
     };
     assert_eq!(begun(shard.give_pieces(&mut pieces, 1).await.unwrap()), Some((1, 1, 1)));
-    // Somebody works on the other block until the next is named.
+    // A thread works on the other block until the next checkpoint is named.
     let busy = Busy::with(&shard, 1);
     let named = async {
         shard.begin_checkpoint(naming(2, 5).checkpoint);

@@ -1,11 +1,11 @@
-//! Copies that cannot take what their primary gives: they say so, and take nothing more.
+//! Copies that cannot take their primary's entry or state: they report it, and take nothing more.
 
 use super::copies::{OTHER, copies, follow, name, pair};
 use super::*;
 use shoal_runtime::wire::proto::followed_block::News as Wire;
 use std::collections::BTreeMap;
 
-/// What is given to a copy that refuses it: something to spoil it with, and whether it is a state or an entry.
+/// An alteration that makes a copy refuse, and `true` if it alters a state, `false` for an entry.
 type Spoilt = (fn(&mut proto::FollowedBlock), bool);
 
 fn with_copy(said: &mut proto::FollowedBlock, spoil: fn(&mut proto::BlockCopy)) {
@@ -18,7 +18,7 @@ fn with_entry(said: &mut proto::FollowedBlock, spoil: fn(&mut proto::LogEntry)) 
     spoil(entry);
 }
 
-/// It stood for ever, as did all who waited for it, and the master was told that it is well.
+/// Before, such a copy asked for the same for ever, and the master took it for healthy.
 #[test]
 fn a_copy_that_cannot_take_what_its_primary_gives_is_broken_at_once_and_the_others_go_on() {
     let spoilt: [Spoilt; 5] = [

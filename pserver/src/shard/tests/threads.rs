@@ -1,5 +1,4 @@
-//! On which threads a shard works: what computes, or waits for a block that somebody computes with, never keeps the task that lives
-//! for all of them.
+//! Threads of a shard: neither computing nor a wait for a locked block keeps the task that serves all blocks.
 
 use super::*;
 use shoal_runtime::cluster::decisions::DECISION_ELEMENTS;
@@ -7,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Somebody who works on a block, as a thread does that runs a rule, until [`end`](Busy::end).
+/// A thread that holds a block's lock, as one that runs a rule does, until [`end`](Busy::end).
 pub(crate) struct Busy {
     end: Sender<()>,
     thread: JoinHandle<bool>,
@@ -39,7 +38,7 @@ pub(crate) fn on_threads(shard: Arc<Shard>, threads: usize) -> Arc<Shard> {
     Arc::new(Arc::into_inner(shard).unwrap().with_processors(Processors::of(threads)))
 }
 
-/// What the master is told is asked for while `work` waits for block 0, which somebody else works on.
+/// Returns true if a report is made while `work` waits for block 0, which another thread holds.
 async fn is_told_during(shard: &Arc<Shard>, work: impl Future<Output = ()>) -> bool {
     let mut untold = shard.untold();
     let (_, told) = shard.standing(&mut untold).unwrap();

@@ -127,7 +127,7 @@ pub struct CheckpointManifest {
     /// In block order, every block whole. A bucket's newest state comes first, in slot order; where that is a delta, what it
     /// rests on follows, newest first, down to a state that has everything.
     pub pieces: Vec<PieceRef>,
-    /// What tells the job from others of its name; `None` where a build that knew names alone has begun it.
+    /// The job's random identity, as names are not unique; `None` in a job that began under a build without identities.
     pub identity: Option<String>,
 }
 

@@ -5,7 +5,7 @@ use super::super::storage::{Storage, StorageError};
 
 /// The object's name: no checkpoint's.
 const CLAIM: &str = "job";
-/// Whoever reads it takes no more than so much for a job's name and identity.
+/// The most bytes that are read of a claim: a job's name and identity.
 const CLAIM_BYTES_MAX: u64 = 4096;
 
 /// Makes a place the own of a job: by its identity, which no other job has, with its name before it for people. `None` is the identity of a

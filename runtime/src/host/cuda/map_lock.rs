@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "/dev/shm";
 const PREFIX: &str = "shoal-map-";
 
-/// The lock, held by whoever maps the memory.
+/// The lock, held by the process that maps the memory.
 #[derive(Debug)]
 pub struct MapLock {
     name: String,
@@ -39,7 +39,7 @@ impl MapLock {
         Ok(lock)
     }
 
-    /// What the owner has to know to watch it.
+    /// Returns the name by which the owner watches the lock.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -60,7 +60,7 @@ impl MapWatch {
     /// Opens the lock that another process holds under this name.
     ///
     /// # Errors
-    /// Nobody holds it, or the process is none of this IPC namespace, or of another user.
+    /// The lock is free, or its holder is in another IPC namespace or another user's.
     pub fn open(name: &str) -> io::Result<MapWatch> {
         let mut options = OpenOptions::new();
         let file = options.read(true).custom_flags(libc::O_NOFOLLOW).open(path(name)?)?;
@@ -68,9 +68,9 @@ impl MapWatch {
         if watch.is_held() { Ok(watch) } else { Err(io::Error::other("nobody holds the lock")) }
     }
 
-    /// Whether its process may still have the memory mapped. Once it is false it stays so.
+    /// Returns false once the process cannot have the memory mapped any more, and from then on always.
     pub fn is_held(&self) -> bool {
-        // What is not known counts as held: memory that is never freed harms less than a writer in memory of somebody else.
+        // An unknown state counts as held: memory that is never freed harms less than a write into another's memory.
         loop {
             match flock(&self.0, FlockOperation::NonBlockingLockShared) {
                 Ok(()) => return false,
@@ -81,7 +81,7 @@ impl MapWatch {
     }
 }
 
-/// Where the lock of a name lies that came from somebody else.
+/// Returns the path of a lock whose name came from another process.
 fn path(name: &str) -> io::Result<PathBuf> {
     let is_hex = |bits: &str| !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_hexdigit());
     if name.strip_prefix(PREFIX).is_some_and(is_hex) {
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// As a trainer that is killed has no time for anything.
+    /// A killed trainer releases nothing by itself.
     #[test]
     fn a_process_that_is_killed_holds_its_lock_no_more_and_one_that_is_stopped_does() {
         let lock = MapLock::hold().unwrap();

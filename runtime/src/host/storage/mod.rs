@@ -44,7 +44,7 @@ pub struct Storage {
     /// Set when the place is a folder of this machine.
     folder: Option<Folder>,
     place: Arc<str>,
-    /// Calls in progress, for whoever watches the process.
+    /// Calls in progress, for the watch.
     waits: Waits,
 }
 

@@ -1,4 +1,4 @@
-//! P6: a job that stands still names its cause, and what it names is true.
+//! P6: a job that stands still names its cause, and the cause is true.
 
 use crate::sim::evidence::Evidence;
 

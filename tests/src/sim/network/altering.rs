@@ -1,4 +1,4 @@
-//! Alters replies on their way in memory, to order: what a callee with a fault of its own would have said.
+//! Alters replies on their way in memory, to order, as a faulty callee would.
 
 use super::{Call, Network, Response};
 use prost::Message;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long faults that come later are felt.
+/// The duration of faults that strike at an unknown later time.
 const LATE: Duration = Duration::from_secs(1_000_000);
 /// Trainers that live at a time.
 const LIVING_MAX: usize = 12;

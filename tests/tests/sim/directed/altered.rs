@@ -1,4 +1,5 @@
-//! Directed stories of what is altered on its way to a follower and does not fit there: the copy says so, and is filled anew.
+//! Directed stories of entries and states that are altered on their way to a follower and do not fit: the copy reports it, and is filled
+//! anew.
 
 use shoal_master::document::Document;
 use shoal_runtime::cluster::Fill;
@@ -12,8 +13,8 @@ use shoal_tests::sim::stage::{Asked, Count, SECOND, Stage, millis, rewinds};
 use shoal_tests::sim::tables::Tables;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Alters whatever a copy on the second pserver is given that is so, from the first on and under one fill: what refuses it once refuses
-/// it for ever. Tells which block that is: its number and one.
+/// Alters every entry or state for one copy on the second pserver under one fill, from the first on that `alter` accepts: a copy that
+/// refuses once refuses for ever. The count is the block's number and one.
 fn alter_one(stage: &Stage, mut alter: impl FnMut(&mut News) -> bool + Send + 'static) -> Count {
     let (block, mut copy) = (Count::default(), None);
     let altered = block.clone();
@@ -54,7 +55,7 @@ async fn play(
     (stage.finished().await, altered)
 }
 
-/// It asked for the same entry for ever, and the job stood for as long.
+/// Before, the copy asked for the same entry for ever, and the job stood still for as long.
 #[test]
 fn a_follower_that_refuses_an_entry_is_filled_anew_and_the_job_ends_with_the_same_bits() {
     let cuts = [("of another shape", 4), ("that cannot be read", 3)];

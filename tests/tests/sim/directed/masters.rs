@@ -119,8 +119,8 @@ fn a_late_registration_of_an_older_life_does_not_end_the_newer_one() {
     });
 }
 
-/// Two masters by hand, each with a store of its own, both of the default name, over one place: whoever is second is refused before it names
-/// a checkpoint, so that none of the first is removed.
+/// Two masters started by hand, each with a store of its own, both with the default name, over one place: the second is refused before it
+/// names a checkpoint, so that none of the first is removed.
 #[test]
 fn of_two_masters_of_one_name_over_one_place_the_second_ends_and_no_checkpoint_is_lost() {
     in_paused_time(async {

@@ -77,8 +77,8 @@ fn through_forty_drains(pace: u64) -> (u64, usize) {
     })
 }
 
-/// Where any change of primary abandoned the checkpoint under way, 3 of 26 and 0 of 26 were kept. Slower ones are not kept yet: a pserver
-/// that is left ends before it has written its pieces.
+/// Before, any change of primary abandoned the checkpoint under way: 3 of 26 and 0 of 26 were kept. Slower ones are not kept yet: a
+/// pserver that is left ends before it has written its pieces.
 #[test]
 fn checkpoints_complete_through_forty_drains_while_they_are_slow() {
     for (pace, least) in [(40, 12), (80, 5)] {

@@ -130,8 +130,7 @@ fn alter_an_update(stage: &Stage, alters: &Switch) -> Arc<AtomicU64> {
     altered
 }
 
-/// The first pserver's copy of a block of the second's is altered. Whether what it tells comes before the step is durable or after it, the
-/// job fails, and names both.
+/// The first pserver's copy of a block of the second's is altered. The job fails and names both, before and after the step is durable.
 #[test]
 fn a_copy_that_differs_fails_the_job_although_the_step_was_durable_before_the_copy_told_its_hash() {
     for is_late in [false, true] {

@@ -119,7 +119,7 @@ fn a_job_without_trainers_and_one_whose_trainer_computes_for_long_are_told_apart
     });
 }
 
-/// A data set that answers nobody until it is told to.
+/// A data set that leaves reads unanswered until it is told to answer.
 struct Hanging(Arc<DataSet>, Arc<Notify>);
 
 impl ChunkSource for Hanging {
@@ -227,7 +227,7 @@ fn a_checkpoint_that_is_not_read_is_named_by_its_file() {
     });
 }
 
-/// A laptop that sleeps: everybody is stopped for fifteen times to live, and woken in any order. Nobody is taken for dead.
+/// A sleeping laptop: all processes are stopped for fifteen times to live, and woken in any order. None is taken for dead.
 #[test]
 fn a_pause_that_all_share_costs_nothing_whoever_wakes_first() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {

@@ -24,7 +24,7 @@ struct Beside {
 /// One area, until it is freed.
 type SharedMemory = Option<(Memory, MapWatch)>;
 
-/// Frees what is mapped no more.
+/// Frees memory that is not mapped any more.
 fn free_unmapped(areas: &mut [SharedMemory]) {
     for area in areas.iter_mut().filter(|area| area.as_ref().is_some_and(|(_, lock)| !lock.is_held())) {
         *area = None;
@@ -266,7 +266,7 @@ async fn an_area_that_its_pserver_does_not_have_is_given_up_though_nothing_was_p
     assert!(fake.train(settings(), model, script).await.is_none());
 }
 
-/// What a peak needs is more than what a calm job uses, and the pserver has the memory back meanwhile.
+/// A peak needs more areas than a calm job, and the pserver gets the memory back meanwhile.
 #[tokio::test(start_paused = true)]
 async fn an_area_that_is_not_used_for_long_is_unmapped_and_no_gradient_goes_there_any_more() {
     let (beside, fake, model) = Beside::start();
